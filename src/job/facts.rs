@@ -1,0 +1,123 @@
+//! A job: what its own files say of it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::time::Stamp;
+use super::trial::Problem;
+
+/// Which program's layout a directory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// Harbor 0.1-0.26.
+    #[default]
+    Harbor,
+}
+
+impl Layout {
+    /// The word in JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Layout::Harbor => "harbor",
+        }
+    }
+}
+
+/// One group of equal planned trials: a task, for one agent and model, `n` times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Task short name, as [`super::trial::Trial::task`].
+    pub task: Arc<str>,
+    /// Agent name.
+    pub agent: Option<Arc<str>>,
+    /// Model name.
+    pub model: Option<Arc<str>>,
+    /// Content digest, where the lock has one.
+    pub digest: Option<Arc<str>>,
+    /// How many trials of it are planned (attempts).
+    pub n: u32,
+}
+
+/// `result.json` of the job, both generations of stats.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JobSummary {
+    /// `n_total_trials`.
+    pub n_total: Option<u64>,
+    /// Trials whose end was recorded, cancelled ones included.
+    pub n_completed: Option<u64>,
+    /// Trials with an exception.
+    pub n_errored: Option<u64>,
+    /// Running by Harbor's own count.
+    pub n_running: Option<u64>,
+    /// Not started by Harbor's own count.
+    pub n_pending: Option<u64>,
+    /// Cancelled.
+    pub n_cancelled: Option<u64>,
+    /// Retries so far.
+    pub n_retries: Option<u64>,
+    /// First start (local time of the machine that ran it).
+    pub started: Option<Stamp>,
+    /// Last rewrite.
+    pub updated: Option<Stamp>,
+    /// End; only written when all trials ended.
+    pub finished: Option<Stamp>,
+    /// Mean reward as Harbor states it, per evals key: the metric `reward`, else `mean`, else the
+    /// only one.
+    pub means: BTreeMap<Arc<str>, f64>,
+}
+
+/// What `config.json`, `lock.json` and `result.json` of a job say.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct JobFacts {
+    /// The job dir.
+    pub dir: PathBuf,
+    /// Layout.
+    pub layout: Layout,
+    /// Job name from the config, else the directory's name.
+    pub name: Arc<str>,
+    /// Job id of `result.json`.
+    pub id: Option<Arc<str>>,
+    /// Version of Harbor from the lock.
+    pub harbor_version: Option<Arc<str>>,
+    /// Agent names, in order, without repeats.
+    pub agents: Vec<Arc<str>>,
+    /// Model names, in order, without repeats.
+    pub models: Vec<Arc<str>>,
+    /// Dataset labels.
+    pub datasets: Vec<Arc<str>>,
+    /// Trials at a time.
+    pub n_concurrent: Option<u32>,
+    /// Planned trials in plan order, equal neighbours not joined; from the lock.
+    pub planned: Option<Vec<Planned>>,
+    /// Start: `lock.json.created_at` (UTC), else the summary's.
+    pub created: Option<Stamp>,
+    /// The job's own result.
+    pub summary: Option<JobSummary>,
+    /// Jobs that this one names as its origin: job dirs or ids (`source_jobs`).
+    pub lineage: Vec<Arc<str>>,
+    /// Problems with the job's own files.
+    pub problems: Vec<Problem>,
+}
+
+impl JobFacts {
+    /// Number of planned trials and the file that says so. None when neither file tells.
+    pub fn n_planned(&self) -> Option<(u64, &'static str)> {
+        if let Some(planned) = &self.planned {
+            return Some((planned.iter().map(|p| u64::from(p.n)).sum(), "lock.json"));
+        }
+        self.summary.as_ref().and_then(|s| s.n_total).map(|n| (n, "result.json"))
+    }
+}
+
+/// What speaks for and against a living owner of the job, as observed by the follower.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Liveness {
+    /// Process on this host that holds the job's log open: pid and command name.
+    pub owner: Option<(u32, Arc<str>)>,
+    /// True when this host's processes could be looked at and the directory is on a local file
+    /// system, so that finding no owner means something.
+    pub owner_search_conclusive: bool,
+    /// Newest modification time met in the job dir.
+    pub last_write: Option<Stamp>,
+}

@@ -1,0 +1,250 @@
+//! All attached jobs and the reducer that keeps them: `apply(event)`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::event::JobEvent;
+use super::facts::{JobFacts, Liveness};
+use super::phase::{self, Phase, Writer};
+use super::time::{self, Stamp};
+use super::trial::{JobKey, Problem, Trial};
+
+/// How a job stands, with the evidence in words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JobState {
+    /// Which state.
+    pub kind: StateKind,
+    /// What it was read from.
+    pub evidence: String,
+    /// True when it was inferred rather than written down by the job itself.
+    pub inferred: bool,
+}
+
+/// States of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StateKind {
+    /// Being read for the first time.
+    Reading,
+    /// Somebody works on it.
+    Running,
+    /// All trials ended.
+    Finished,
+    /// It was stopped in good order: nothing running, not everything done.
+    Interrupted,
+    /// Trials without result and nobody alive to write them.
+    Dead,
+    /// Its directory can not be reached.
+    Unreachable,
+}
+
+impl StateKind {
+    /// The word in JSON and on the screen.
+    pub fn word(self) -> &'static str {
+        match self {
+            StateKind::Reading => "reading",
+            StateKind::Running => "running",
+            StateKind::Finished => "finished",
+            StateKind::Interrupted => "interrupted",
+            StateKind::Dead => "dead",
+            StateKind::Unreachable => "unreachable",
+        }
+    }
+}
+
+/// Without a sign of life on a host that can tell, a job counts as dead after this silence. Harbor
+/// itself can be silent for 20 s at a time while it imports or builds.
+pub const QUIET_CONCLUSIVE: Duration = Duration::from_secs(45);
+/// Added to the longest limits of a running trial before silence on a host that can not tell (NFS,
+/// another host, foreign processes) is taken for death.
+pub const QUIET_SLACK: Duration = Duration::from_secs(900);
+/// Limit assumed for a trial whose own is not known: the longest that public task sets use.
+pub const ASSUMED_LIMIT: Duration = Duration::from_secs(4 * 3600);
+
+/// One attached job.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Key.
+    pub key: JobKey,
+    /// What its files say.
+    pub facts: JobFacts,
+    /// Signs of life.
+    pub liveness: Liveness,
+    /// Trials by directory name.
+    pub trials: BTreeMap<Arc<str>, Trial>,
+    /// Directories that vanished while their job ran, with nothing in their place yet: a retry is
+    /// due.
+    pub retry_wait: BTreeMap<Arc<str>, Arc<str>>,
+    /// Set while the directory can not be reached.
+    pub unreachable: Option<Problem>,
+    /// Trials read and directories known while the first scan runs.
+    pub scanning: Option<(u32, u32)>,
+    /// True once everything was read once.
+    pub settled: bool,
+}
+
+impl Job {
+    fn new(key: JobKey, facts: JobFacts) -> Job {
+        Job {
+            key,
+            facts,
+            liveness: Liveness::default(),
+            trials: BTreeMap::new(),
+            retry_wait: BTreeMap::new(),
+            unreachable: None,
+            scanning: None,
+            settled: false,
+        }
+    }
+
+    /// The state of the job at `now`.
+    pub fn state(&self, now: Stamp) -> JobState {
+        let state = |kind, inferred, evidence: String| JobState { kind, evidence, inferred };
+        if let Some(problem) = &self.unreachable {
+            return state(StateKind::Unreachable, false, format!("{}: {}", problem.path, problem.message));
+        }
+        let summary = self.facts.summary.as_ref();
+        if let Some(end) = summary.and_then(|s| s.finished) {
+            return state(StateKind::Finished, false, format!("result.json: finished_at {end:.0}"));
+        }
+        if let Some((pid, command)) = &self.liveness.owner {
+            return state(StateKind::Running, false, format!("{command} (pid {pid}) holds job.log open"));
+        }
+        if !self.settled {
+            return state(StateKind::Reading, true, "first scan".to_string());
+        }
+        let open = self.trials.values().filter(|t| t.result.is_none() && !t.unreadable);
+        let begun = open.filter(|t| t.evidence.as_ref().is_some_and(|e| e.config.is_some())).count();
+        let Some(last) = self.liveness.last_write else {
+            return state(StateKind::Running, true, "no file times yet".to_string());
+        };
+        let quiet = time::age(last, now);
+        let words = time::words(quiet.as_secs_f64());
+        let patience = if self.liveness.owner_search_conclusive { QUIET_CONCLUSIVE } else { self.patience() };
+        if quiet < patience {
+            return state(StateKind::Running, true, format!("last write {words} ago"));
+        }
+        let whence = if self.liveness.owner_search_conclusive {
+            format!("no process holds job.log open, last write {words} ago")
+        } else {
+            format!("last write {words} ago, longer than any limit here")
+        };
+        let planned = self.facts.n_planned().map(|(n, _)| n);
+        let done = self.trials.values().filter(|t| t.result.is_some()).count() as u64;
+        match summary.and_then(|s| s.n_running) {
+            Some(0) => state(StateKind::Interrupted, true, format!("result.json: 0 running, no finished_at; {whence}")),
+            None if begun == 0 && planned.is_some_and(|n| done >= n) => {
+                state(StateKind::Finished, true, format!("all {done} planned trials have a result; {whence}"))
+            }
+            _ if begun == 0 => state(StateKind::Interrupted, true, format!("no trial without result; {whence}")),
+            _ => state(StateKind::Dead, true, format!("{begun} trials without result; {whence}")),
+        }
+    }
+
+    /// How long silence is normal here: the longest agent, verifier and setup limits of a trial
+    /// that has no result.
+    fn patience(&self) -> Duration {
+        let limit = |t: &Trial| {
+            let l = &t.limits;
+            [l.environment, l.agent_setup, l.agent, l.verifier].into_iter().flatten().sum::<f64>()
+        };
+        let longest = self.trials.values().filter(|t| t.result.is_none()).map(limit).fold(0.0, f64::max);
+        let known = if longest > 0.0 { Duration::from_secs_f64(longest.min(30.0 * 86_400.0)) } else { ASSUMED_LIMIT };
+        known + QUIET_SLACK
+    }
+
+    /// Whether trials without result can still be written.
+    pub fn writer(&self, now: Stamp) -> Writer {
+        match self.state(now).kind {
+            StateKind::Running | StateKind::Reading => Writer::Possible,
+            StateKind::Unreachable => Writer::Possible,
+            StateKind::Finished | StateKind::Interrupted | StateKind::Dead => Writer::Gone,
+        }
+    }
+
+    /// The phase of one of its trials.
+    pub fn phase(&self, trial: &Trial, writer: Writer) -> Phase {
+        phase::of_trial(trial, writer)
+    }
+}
+
+/// All attached jobs: the one state that screen, JSON and reports are drawn from.
+#[derive(Debug, Clone, Default)]
+pub struct Fleet {
+    jobs: Vec<Job>,
+    /// Problems that belong to no job.
+    pub problems: Vec<Problem>,
+    /// Grows with every change; caches compare it.
+    pub revision: u64,
+}
+
+impl Fleet {
+    /// All jobs, in the order in which they were found.
+    pub fn jobs(&self) -> &[Job] {
+        &self.jobs
+    }
+
+    /// One job.
+    pub fn job(&self, key: JobKey) -> Option<&Job> {
+        self.jobs.iter().find(|j| j.key == key)
+    }
+
+    fn job_mut(&mut self, key: JobKey) -> Option<&mut Job> {
+        self.jobs.iter_mut().find(|j| j.key == key)
+    }
+
+    /// Takes in one event. Unknown jobs in events other than [`JobEvent::Job`] are ignored.
+    pub fn apply(&mut self, event: JobEvent) {
+        self.revision += 1;
+        match event {
+            JobEvent::Job(key, facts) => match self.job_mut(key) {
+                Some(job) => job.facts = *facts,
+                None => self.jobs.push(Job::new(key, *facts)),
+            },
+            JobEvent::Liveness(key, liveness) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.liveness = liveness;
+                }
+            }
+            JobEvent::Trial(key, trial) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.retry_wait.remove(&trial.name);
+                    job.trials.insert(trial.name.clone(), *trial);
+                }
+            }
+            JobEvent::TrialGone(key, name) => {
+                if let Some(job) = self.job_mut(key)
+                    && let Some(trial) = job.trials.remove(&name)
+                {
+                    job.retry_wait.insert(name, trial.task);
+                }
+            }
+            JobEvent::Unreachable(key, problem) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.unreachable = Some(problem);
+                }
+            }
+            JobEvent::Reachable(key) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.unreachable = None;
+                }
+            }
+            JobEvent::Scanning(key, read, known) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.scanning = Some((read, known));
+                }
+            }
+            JobEvent::Settled(key) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.settled = true;
+                    job.scanning = None;
+                }
+            }
+            JobEvent::Problem(problem) => {
+                if !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
+            }
+        }
+    }
+}

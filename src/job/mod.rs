@@ -1,0 +1,21 @@
+//! THE DOMAIN, pure: jobs, trials, phases, outcomes, slots, scores. No I/O, no clock, no screen.
+
+pub mod event;
+pub mod facts;
+pub mod fleet;
+pub mod outcome;
+pub mod phase;
+pub mod text;
+pub mod time;
+pub mod trial;
+
+pub use event::JobEvent;
+pub use facts::{JobFacts, JobSummary, Layout, Liveness, Planned};
+pub use fleet::{Fleet, Job, JobState};
+pub use outcome::{Exception, Grade, RewardValue, Rewards};
+pub use phase::{Phase, Writer};
+pub use time::Stamp;
+pub use trial::{
+    EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,
+    Spans, Tokens, Trial, TrialKey, TrialResult,
+};

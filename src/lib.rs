@@ -1,0 +1,33 @@
+//! Pilothouse: a terminal control room for live agent-benchmark runs.
+//!
+//! # The map of the house
+//!
+//! | room | what happens in it | may look into |
+//! |---|---|---|
+//! | [`job`] | THE DOMAIN, pure: job, trial, phase, outcome, slot, tally, scores, ETA, events | nothing |
+//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir; bytes in, types out | `job` |
+//! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
+//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
+//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
+//! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
+//! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | nothing |
+//! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |
+//! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
+//!
+//! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `job ← report`, and `cli`
+//! on top; nothing imports `cli`. `app` has no tokio, ratatui or I/O outside `app::runtime` and
+//! `app::effects`. A test (`tests/edges.rs`) checks the edges.
+//!
+//! One reducer: producers send events to a single `update`; views are pure functions of the state;
+//! the screen, the JSON and the plain reports are drawn from the same state. Nothing under a job dir
+//! is written by anything in this crate so far: attaching is read-only.
+
+pub mod app;
+pub mod cast;
+pub mod cli;
+pub mod follow;
+pub mod harbor;
+pub mod job;
+pub mod report;
+pub mod tty;
+pub mod ui;

@@ -1,0 +1,2 @@
+//! The `pilothouse` binary: see the library.
+fn main() {}

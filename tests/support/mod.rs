@@ -1,0 +1,18 @@
+//! Shared by the integration tests.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::PathBuf;
+
+/// The folder with recorded jobs, casts and hostile inputs, where it is present: `PILOTHOUSE_SHARED`,
+/// else `shared` beside the checkout or one level further up. Prints a line and gives None when it is
+/// absent, so that a test can skip visibly.
+pub fn shared() -> Option<PathBuf> {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let candidates =
+        [std::env::var_os("PILOTHOUSE_SHARED").map(PathBuf::from), Some(here.join("../shared")), Some(here.join("../../shared"))];
+    let found = candidates.into_iter().flatten().find(|p| p.join("data/jobs").is_dir());
+    if found.is_none() {
+        println!("SKIPPED: no recorded data (set PILOTHOUSE_SHARED to the folder that holds data/jobs)");
+    }
+    found
+}
