@@ -1,1 +1,6 @@
-//! See the map in the crate root.
+//! Views: pure functions from the model to cells. No I/O, nothing is changed here.
+
+pub mod fit;
+pub mod replay;
+pub mod style;
+pub mod trial;
