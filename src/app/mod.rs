@@ -3,6 +3,7 @@
 pub mod action;
 pub mod derived;
 pub mod detail;
+pub mod detail_worker;
 pub mod effect;
 pub mod filter;
 pub mod input;
@@ -12,6 +13,8 @@ pub mod message;
 pub mod model;
 pub mod overlay;
 pub mod replay;
+pub mod replay_worker;
 pub mod rows;
+pub mod runtime;
 pub mod table;
 pub mod update;
