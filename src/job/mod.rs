@@ -17,7 +17,7 @@ pub mod warnings;
 
 pub use event::JobEvent;
 pub use facts::{JobFacts, JobSummary, Layout, Liveness, Planned};
-pub use fleet::{Fleet, Job, JobState};
+pub use fleet::{Fleet, Job, JobState, StateKind};
 pub use outcome::{Exception, Grade, RewardValue, Rewards};
 pub use phase::{Phase, Writer};
 pub use time::Stamp;
