@@ -1,2 +1,7 @@
 //! The `pilothouse` binary: see the library.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(pilothouse::cli::main())
+}

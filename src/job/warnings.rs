@@ -132,7 +132,7 @@ pub(super) fn all(count: &Count<'_>) -> Vec<Warning> {
         }
     }
     w.drift();
-    w.list.sort_by_key(|w| w.kind);
+    w.list.sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
     w.list
 }
 
@@ -167,7 +167,7 @@ impl Warnings<'_, '_> {
             let path = self.path(known.job, &known.trial.name);
             for (job, other) in &known.others {
                 let copy = self.path(*job, &other.name);
-                self.push(WarningKind::Duplicate, copy, format!("the same trial as {path}, which is counted"));
+                self.push(WarningKind::Duplicate, copy, format!("another state of {path}, which stands for the trial"));
             }
             if let Some((job, name)) = &known.same_id_as {
                 let other = self.path(*job, name);
@@ -454,7 +454,7 @@ pub struct Attention {
 pub fn attention(fleet: &Fleet, tally: &Tally) -> Vec<Attention> {
     let mut out: Vec<Attention> = Vec::new();
     for (job, line) in fleet.jobs().iter().zip(&tally.jobs) {
-        if line.state.kind == StateKind::Dead {
+        if line.newest && line.state.kind == StateKind::Dead {
             out.push(Attention {
                 kind: StateKind::Dead.word(),
                 count: 1,
