@@ -9,7 +9,8 @@ use super::probe::{Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE,
 use crate::harbor::config::{self, TrialConfigFile};
 use crate::harbor::dir::{Dir, EntryKind, Meta};
 use crate::harbor::result::TrialResultFile;
-use crate::harbor::{early, trajectory};
+use super::progress as trajectory;
+use crate::harbor::early;
 use crate::job::{
     EarlyException, EarlyReward, Evidence, FileFact, Limits, Problem, ProblemKind, Progress, RewardValue, Stamp, Trial,
     time,
@@ -80,6 +81,11 @@ impl Unfinished {
     /// first as an empty text.
     pub fn dirs(&self) -> &[Box<str>] {
         &self.dirs
+    }
+
+    /// Has the next look read everything, although no file changed.
+    pub fn expect_more(&mut self) {
+        self.pending = true;
     }
 
     /// The trial as last shown.
@@ -167,7 +173,7 @@ pub(super) fn look(
     gather.stat("result.json");
     let Some(entries) = gather.list("") else {
         let problem = look.problem(ProblemKind::Unreadable, &utf8, "", "can not be listed");
-        return Sighting { restarted, ..look_unreadable(look, &utf8, memory, problem) };
+        return Sighting { restarted, ..look.unreadable(&utf8, memory, problem) };
     };
     let has = |wanted: &str, kind| entries.iter().any(|(name, k)| *k == kind && name == wanted);
     if !OF_A_TRIAL.iter().any(|n| entries.iter().any(|(name, _)| name == n)) {
@@ -252,10 +258,6 @@ pub(super) fn look(
     memory.settled_problem = None;
     memory.unfinished = Some(known);
     sighting
-}
-
-fn look_unreadable(look: &Look<'_>, name: &str, memory: &mut Memory, problem: Problem) -> Sighting {
-    look.unreadable(name, memory, problem)
 }
 
 fn fact(meta: &Meta) -> FileFact {

@@ -4,6 +4,7 @@
 //! where there is no readable result are the other files looked at, and read again only when
 //! (modification time, size, inode) differ.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
 use crate::harbor::dir::{Dir, EntryKind, Meta, OpenError};
-use crate::harbor::json_problem::{FileProblem, ProblemReason};
+use crate::harbor::{FileProblem, ProblemReason};
 use crate::harbor::result;
 use crate::job::{Problem, ProblemKind, Stamp, Trial, text, time};
 
@@ -137,6 +138,8 @@ pub(super) struct Look<'a> {
     pub path: &'a Path,
     /// Task limits.
     pub tasks: &'a Tasks,
+    /// Agent limits in seconds that timeout messages of siblings gave away, by task.
+    pub hints: &'a HashMap<Arc<str>, f64>,
     /// Diagnostics.
     pub counters: &'a Counters,
     /// Nobody will look again soon: a torn file is reported at once.
@@ -212,7 +215,7 @@ impl Look<'_> {
         let still = self.clock.saturating_duration_since(since);
         // A time in the future says nothing about the age.
         let old = time::age(meta.modified, self.now) > STABLE_AGE;
-        if !(self.last || old || still >= STABLE) {
+        if !(self.last || old || still >= STABLE || memory.result == Some(id)) {
             let again = Some(STABLE.saturating_sub(still));
             if memory.done {
                 return Sighting { newest: Some(meta.modified), again, ..Sighting::of(Seen::Same) };
@@ -287,7 +290,7 @@ impl Look<'_> {
     }
 
     /// A trial of which nothing but a problem is known.
-    fn unreadable(&self, name: &str, memory: &mut Memory, problem: Problem) -> Sighting {
+    pub(super) fn unreadable(&self, name: &str, memory: &mut Memory, problem: Problem) -> Sighting {
         if memory.settled_problem.as_ref() == Some(&problem) {
             return Sighting::of(Seen::Same);
         }
