@@ -41,6 +41,8 @@ pub enum WarningKind {
     Foreign,
     /// Times that contradict each other.
     Clock,
+    /// A remark that changes no count.
+    Note,
     /// Left out: the slot is taken by another trial.
     Superseded,
     /// Left out: the same trial is counted elsewhere.
@@ -64,6 +66,7 @@ impl WarningKind {
             WarningKind::RewardInvalid => "reward_invalid",
             WarningKind::Foreign => "foreign",
             WarningKind::Clock => "clock",
+            WarningKind::Note => "note",
             WarningKind::Superseded => "superseded",
             WarningKind::Duplicate => "duplicate",
         }
@@ -76,6 +79,7 @@ impl WarningKind {
             WarningKind::RewardInvalid
                 | WarningKind::Foreign
                 | WarningKind::Clock
+                | WarningKind::Note
                 | WarningKind::Superseded
                 | WarningKind::Duplicate
         )
@@ -91,6 +95,7 @@ impl From<ProblemKind> for WarningKind {
             ProblemKind::Clock => WarningKind::Clock,
             ProblemKind::Missing => WarningKind::Missing,
             ProblemKind::Unreachable => WarningKind::Unreachable,
+            ProblemKind::Note => WarningKind::Note,
         }
     }
 }
@@ -150,6 +155,7 @@ impl Warnings<'_, '_> {
             ProblemKind::Clock => "; durations of it are not shown",
             ProblemKind::Missing => "; counted without it",
             ProblemKind::Unreachable => "; what was known of it is counted, try again when it is back",
+            ProblemKind::Note => "",
         };
         self.push(kind, problem.path.to_string(), format!("{}{next}", problem.message));
     }
