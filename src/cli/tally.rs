@@ -28,6 +28,7 @@ pub struct TallyArgs {
     /// Which of two scored trials of one slot counts
     #[arg(long, value_enum, default_value = "earlier")]
     pub rule: RuleArg,
+    /// Form of the report
     #[command(flatten)]
     pub format: TallyFormat,
 }

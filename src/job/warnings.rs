@@ -173,7 +173,7 @@ impl Warnings<'_, '_> {
             let path = self.path(known.job, &known.trial.name);
             for (job, other) in &known.others {
                 let copy = self.path(*job, &other.name);
-                self.push(WarningKind::Duplicate, copy, format!("another state of {path}, which stands for the trial"));
+                self.push(WarningKind::Duplicate, copy, format!("the same trial as {path}"));
             }
             if let Some((job, name)) = &known.same_id_as {
                 let other = self.path(*job, name);
