@@ -61,7 +61,7 @@ fn home(model: &Model, pen: Pen, frame: &mut Frame<'_>, body: Rect) {
     if model.zoom {
         return panes::errors(model, pen, frame, body, true);
     }
-    let right = (body.width / 3).clamp(44, 60);
+    let right = (body.width / 3).clamp(40, 60);
     let left = Rect { width: body.width - right, ..body };
     let right = Rect { x: left.right(), width: right, ..body };
     trials::draw(model, pen, frame, left, !model.focus_errors);
