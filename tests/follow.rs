@@ -28,7 +28,11 @@ fn every_recorded_job_is_read() {
     for job in fleet.jobs() {
         let done = job.trials.values().filter(|t| t.result.is_some()).count();
         println!("{} {done}/{} {:?}", job.facts.dir.display(), job.trials.len(), job.facts.problems);
-        for t in job.trials.values() { if !t.problems.is_empty() || t.result.is_none() {println!("   {:?}", t);} }
+        for t in job.trials.values() {
+            if !t.problems.is_empty() || t.result.is_none() {
+                println!("   {:?}", t);
+            }
+        }
     }
     println!("{:?}", fleet.problems);
 }

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
 use crate::harbor::dir::{Dir, EntryKind, Meta, OpenError};
-use crate::harbor::{FileProblem, ProblemReason};
 use crate::harbor::result;
+use crate::harbor::{FileProblem, ProblemReason};
 use crate::job::{Problem, ProblemKind, Stamp, Trial, text, time};
 
 /// Most of a trial's `result.json` that is taken into memory.
@@ -54,6 +54,13 @@ pub(super) struct FileId {
     inode: u64,
 }
 
+impl FileId {
+    /// Bytes.
+    pub fn size(self) -> u64 {
+        self.size
+    }
+}
+
 impl From<&Meta> for FileId {
     fn from(meta: &Meta) -> FileId {
         FileId { mtime_nanos: meta.mtime_nanos, size: meta.size, inode: meta.inode }
@@ -73,7 +80,8 @@ impl Identity {
     pub fn of(dir: &Dir) -> Option<Identity> {
         use rustix::fs::{AtFlags, StatxFlags, statx};
         if let Ok(x) = statx(dir.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME) {
-            let born = (x.stx_mask & StatxFlags::BTIME.bits() != 0).then_some((x.stx_btime.tv_sec, x.stx_btime.tv_nsec));
+            let born =
+                (x.stx_mask & StatxFlags::BTIME.bits() != 0).then_some((x.stx_btime.tv_sec, x.stx_btime.tv_nsec));
             let device = u64::from(x.stx_dev_major) << 32 | u64::from(x.stx_dev_minor);
             return Some(Identity { device, inode: x.stx_ino, born });
         }
@@ -96,6 +104,13 @@ pub(super) struct Memory {
     pub unfinished: Option<Box<Unfinished>>,
     /// When to look again without being told to.
     pub due: Option<Instant>,
+}
+
+impl Memory {
+    /// True when nothing is remembered.
+    pub fn is_blank(&self) -> bool {
+        self.result.is_none() && !self.done && self.settled_problem.is_none() && self.unfinished.is_none()
+    }
 }
 
 /// What a look came to.
