@@ -4,6 +4,7 @@
 //! where there is no readable result are the other files looked at, and read again only when
 //! (modification time, size, inode) differ.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
 use crate::harbor::dir::{Dir, EntryKind, Meta, OpenError};
-use crate::harbor::json_problem::{FileProblem, ProblemReason};
 use crate::harbor::result;
+use crate::harbor::{FileProblem, ProblemReason};
 use crate::job::{Problem, ProblemKind, Stamp, Trial, text, time};
 
 /// Most of a trial's `result.json` that is taken into memory.
@@ -53,6 +54,13 @@ pub(super) struct FileId {
     inode: u64,
 }
 
+impl FileId {
+    /// Bytes.
+    pub fn size(self) -> u64 {
+        self.size
+    }
+}
+
 impl From<&Meta> for FileId {
     fn from(meta: &Meta) -> FileId {
         FileId { mtime_nanos: meta.mtime_nanos, size: meta.size, inode: meta.inode }
@@ -72,7 +80,8 @@ impl Identity {
     pub fn of(dir: &Dir) -> Option<Identity> {
         use rustix::fs::{AtFlags, StatxFlags, statx};
         if let Ok(x) = statx(dir.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::INO | StatxFlags::BTIME) {
-            let born = (x.stx_mask & StatxFlags::BTIME.bits() != 0).then_some((x.stx_btime.tv_sec, x.stx_btime.tv_nsec));
+            let born =
+                (x.stx_mask & StatxFlags::BTIME.bits() != 0).then_some((x.stx_btime.tv_sec, x.stx_btime.tv_nsec));
             let device = u64::from(x.stx_dev_major) << 32 | u64::from(x.stx_dev_minor);
             return Some(Identity { device, inode: x.stx_ino, born });
         }
@@ -95,6 +104,13 @@ pub(super) struct Memory {
     pub unfinished: Option<Box<Unfinished>>,
     /// When to look again without being told to.
     pub due: Option<Instant>,
+}
+
+impl Memory {
+    /// True when nothing is remembered.
+    pub fn is_blank(&self) -> bool {
+        self.result.is_none() && !self.done && self.settled_problem.is_none() && self.unfinished.is_none()
+    }
 }
 
 /// What a look came to.
@@ -137,6 +153,8 @@ pub(super) struct Look<'a> {
     pub path: &'a Path,
     /// Task limits.
     pub tasks: &'a Tasks,
+    /// Agent limits in seconds that timeout messages of siblings gave away, by task.
+    pub hints: &'a HashMap<Arc<str>, f64>,
     /// Diagnostics.
     pub counters: &'a Counters,
     /// Nobody will look again soon: a torn file is reported at once.
@@ -212,7 +230,7 @@ impl Look<'_> {
         let still = self.clock.saturating_duration_since(since);
         // A time in the future says nothing about the age.
         let old = time::age(meta.modified, self.now) > STABLE_AGE;
-        if !(self.last || old || still >= STABLE) {
+        if !(self.last || old || still >= STABLE || memory.result == Some(id)) {
             let again = Some(STABLE.saturating_sub(still));
             if memory.done {
                 return Sighting { newest: Some(meta.modified), again, ..Sighting::of(Seen::Same) };
@@ -287,7 +305,7 @@ impl Look<'_> {
     }
 
     /// A trial of which nothing but a problem is known.
-    fn unreadable(&self, name: &str, memory: &mut Memory, problem: Problem) -> Sighting {
+    pub(super) fn unreadable(&self, name: &str, memory: &mut Memory, problem: Problem) -> Sighting {
         if memory.settled_problem.as_ref() == Some(&problem) {
             return Sighting::of(Seen::Same);
         }

@@ -108,8 +108,7 @@ impl Mailbox {
         // A stop is obeyed at once; control messages and bursts may be read together.
         while state.has_events() && !state.stop && first.elapsed() < DEBOUNCE_MAX {
             let before = state.paths.len();
-            let (next, timeout) =
-                self.bell.wait_timeout(state, DEBOUNCE).unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) = self.bell.wait_timeout(state, DEBOUNCE).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if timeout.timed_out() && state.paths.len() == before {
                 break;
