@@ -88,36 +88,27 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
     if fleet.jobs().is_empty() {
         return Derived { warnings: fleet_problems(fleet), ..Derived::default() };
     }
-    let options = Counting { side_by_side: true, ..*counting };
     let mut derived = Derived { eta: eta::of_fleet(fleet, now), ..Derived::default() };
-    match tally::count(fleet, &options, now) {
-        Ok(tally) => {
-            derived.states =
-                fleet.jobs().iter().zip(&tally.jobs).map(|(j, line)| (j.key, line.state.clone())).collect();
-            derived.warnings = tally
-                .warnings
-                .iter()
-                .map(|w| Warning {
-                    kind: w.kind.word().to_string(),
-                    message: w.message.clone(),
-                    path: w.path.clone(),
-                    target: target(fleet, &w.path),
-                })
-                .collect();
-            derived.attention = jobs_that_stand_still(fleet, &derived.states);
-            let urgent = tally.warnings.iter().zip(&derived.warnings).filter(|(w, _)| w.kind.needs_person());
-            derived.attention.extend(urgent.map(|(_, w)| Attention {
-                text: format!("{}: {}", w.kind.replace('_', " "), w.message),
-                target: w.target.clone(),
-            }));
-            derived.tally = Some(tally);
-        }
-        // Counting side by side refuses nothing; if it ever does, the reason is what to show.
-        Err(refusal) => {
-            derived.states = fleet.jobs().iter().map(|j| (j.key, j.state(now))).collect();
-            derived.attention.push(Attention { text: refusal.0, target: None });
-        }
-    }
+    let tally =
+        tally::count(fleet, counting, now).unwrap_or_else(|_| tally::count_side_by_side(fleet, counting.rule, now));
+    derived.states = fleet.jobs().iter().zip(&tally.jobs).map(|(j, line)| (j.key, line.state.clone())).collect();
+    derived.warnings = tally
+        .warnings
+        .iter()
+        .map(|w| Warning {
+            kind: w.kind.word().to_string(),
+            message: w.message.clone(),
+            path: w.path.clone(),
+            target: target(fleet, &w.path),
+        })
+        .collect();
+    derived.attention = jobs_that_stand_still(fleet, &derived.states);
+    let urgent = tally.warnings.iter().zip(&derived.warnings).filter(|(w, _)| w.kind.needs_person());
+    derived.attention.extend(urgent.map(|(_, w)| Attention {
+        text: format!("{}: {}", w.kind.replace('_', " "), w.message),
+        target: w.target.clone(),
+    }));
+    derived.tally = Some(tally);
     derived
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::channel;
 
 use super::Common;
 use super::screen::{self, Start};
+use super::tally::{HowArg, RuleArg};
 use crate::app::derived::Counting;
 use crate::follow::{Control, Follower, Options};
 use crate::job::JobEvent;
@@ -23,9 +24,12 @@ pub struct Attach {
     /// bucket mounts)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub poll: Option<f64>,
-    /// How several jobs are counted together
-    #[command(flatten)]
-    pub merge: super::merge_args::MergeArgs,
+    /// How different jobs go together; chosen from their plans if not given
+    #[arg(long = "as", value_enum, value_name = "HOW")]
+    pub how: Option<HowArg>,
+    /// Which of two scored trials of one slot counts
+    #[arg(long, value_enum, default_value = "earlier")]
+    pub rule: RuleArg,
 }
 
 /// A number of seconds between 0.1 and a day.
@@ -51,7 +55,8 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         super::complain("not a terminal: use pilothouse status");
         return super::USAGE;
     }
-    on_screen(args.dirs.clone(), args.poll, args.merge.options(), common)
+    let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
+    on_screen(args.dirs.clone(), args.poll, counting, common)
 }
 
 /// Follows `dirs` on the screen until it is left.

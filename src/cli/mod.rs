@@ -1,10 +1,12 @@
 //! The command line: one file per sub-command.
 
 pub mod attach;
+pub mod load;
 pub mod log;
-pub mod merge_args;
 pub mod replay;
 pub mod screen;
+pub mod status;
+pub mod tally;
 
 use std::path::PathBuf;
 
@@ -75,6 +77,10 @@ pub enum ThemeChoice {
 pub enum Command {
     /// Show job directories on the screen, live
     Attach(attach::Attach),
+    /// Print how one or several jobs stand
+    Status(status::StatusArgs),
+    /// Count trials over one or several job directories
+    Tally(tally::TallyArgs),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
 }
@@ -93,6 +99,8 @@ pub fn main(cli: Cli) -> u8 {
     let _log = log::start(&cli.common.log_level);
     match cli.command {
         Command::Attach(args) => attach::run(&args, &cli.common),
+        Command::Status(args) => status::run(&args),
+        Command::Tally(args) => tally::run(&args),
         Command::Replay(args) => replay::run(&args, &cli.common),
     }
 }

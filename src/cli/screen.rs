@@ -10,6 +10,9 @@ use crate::app::runtime::{self, Left, Wiring};
 use crate::job::{JobEvent, Stamp, TrialKey};
 use crate::tty::{Caps, Guard, Modes, Term, TtyError};
 
+/// Prepares the model before the first frame; the effects are run at once.
+pub type Prepare = Box<dyn FnOnce(&mut Model) -> Vec<Effect>>;
+
 /// What the screen is opened on.
 pub struct Start {
     /// News of jobs.
@@ -19,7 +22,7 @@ pub struct Start {
     /// How jobs are counted together.
     pub counting: Counting,
     /// Prepares the model before the first frame.
-    pub prepare: Box<dyn FnOnce(&mut Model) -> Vec<Effect>>,
+    pub prepare: Prepare,
 }
 
 /// Runs the screen until it is left; gives the exit code.

@@ -140,6 +140,7 @@ struct Collector {
     count: u64,
     episodes: u64,
     sums: Tokens,
+    first: Option<Stamp>,
     last: Option<Stamp>,
     root_key: RootKey,
     /// Key inside `agent` or `final_metrics`.
@@ -157,6 +158,7 @@ impl Collector {
             count: 0,
             episodes: 0,
             sums: Tokens::default(),
+            first: None,
             last: None,
             root_key: RootKey::Other,
             outer_key: InnerKey::Other,
@@ -180,6 +182,7 @@ impl Collector {
                 output: step.completion_tokens,
             });
         }
+        self.first = self.first.or(step.timestamp);
         self.last = step.timestamp.or(self.last);
         if self.steps.len() < MAX_STEPS {
             self.steps.push(step);
@@ -400,6 +403,7 @@ impl TrajectoryIndex {
         Ok(Progress {
             steps: u32::try_from(found.count).unwrap_or(u32::MAX),
             episodes: u32::try_from(found.episodes).unwrap_or(u32::MAX),
+            first_step: found.first,
             last_step: found.last,
             tokens: if totals.is_unknown() { found.sums } else { totals },
         })

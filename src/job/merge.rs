@@ -126,19 +126,22 @@ pub struct Known<'a> {
 #[derive(Clone)]
 struct State<'a> {
     whole: usize,
+    /// Place of the whole in the order of time.
+    turn: usize,
     moment: usize,
     job: usize,
     trial: &'a Trial,
 }
 
 impl State<'_> {
-    /// The newest state wins: a result beats none, then the later end, then the later moment.
+    /// The newest state wins: a result beats none, then the later end, then the later moment of the
+    /// job that came first.
     #[allow(clippy::type_complexity)]
     fn rank(&self) -> (bool, Option<Stamp>, Reverse<usize>, usize, Reverse<usize>, Reverse<&str>) {
         let result = self.trial.result.as_ref();
         let name = &*self.trial.name;
         let end = result.and_then(|r| r.finished);
-        (result.is_some(), end, Reverse(self.whole), self.moment, Reverse(name.len()), Reverse(name))
+        (result.is_some(), end, Reverse(self.turn), self.moment, Reverse(name.len()), Reverse(name))
     }
 }
 
@@ -147,12 +150,15 @@ impl State<'_> {
 /// The result id tells; where there is none, job and directory name do. Two directories that carry
 /// the same id but differ in name *and* record can not be copies of one trial, whatever wrote them:
 /// they are kept apart, so that no result is lost.
-pub fn identify<'a>(fleet: &'a Fleet, wholes: &[Whole]) -> Vec<Known<'a>> {
+///
+/// `order` is [`Choice::order`].
+pub fn identify<'a>(fleet: &'a Fleet, wholes: &[Whole], order: &[usize]) -> Vec<Known<'a>> {
     let mut states: Vec<State<'a>> = Vec::new();
-    for (whole, w) in wholes.iter().enumerate() {
+    for (turn, whole) in order.iter().copied().enumerate() {
+        let Some(w) = wholes.get(whole) else { continue };
         for (moment, job) in w.moments.iter().enumerate() {
             let trials = fleet.jobs().get(*job).map(|j| j.trials.values()).into_iter().flatten();
-            states.extend(trials.map(|trial| State { whole, moment, job: *job, trial }));
+            states.extend(trials.map(|trial| State { whole, turn, moment, job: *job, trial }));
         }
     }
     let id_of = |s: &State<'a>| s.trial.result.as_ref().and_then(|r| r.id.clone());
@@ -214,7 +220,6 @@ pub fn identify<'a>(fleet: &'a Fleet, wholes: &[Whole]) -> Vec<Known<'a>> {
             same_id_as: twin.map(|t| (t.job, t.trial.name.clone())),
         });
     }
-    known.sort_by(|a, b| (a.job, &a.trial.name).cmp(&(b.job, &b.trial.name)));
     known
 }
 
@@ -295,9 +300,17 @@ pub fn choose(fleet: &Fleet, wholes: &[Whole], asked: Option<How>) -> Result<Cho
     if let Some(how) = asked {
         return Ok(Choice { how: Some(how), why: format!("asked for with --as {}", how.word()), order });
     }
-    let mut choice = default_choice(&shapes)?;
-    choice.order = order;
-    Ok(choice)
+    default_choice(&shapes).map(|choice| Choice { order, ..choice })
+}
+
+/// As [`choose`] without anything asked for, but where neither default applies nothing is merged
+/// across jobs.
+pub fn choose_or_side_by_side(fleet: &Fleet, wholes: &[Whole]) -> Choice {
+    choose(fleet, wholes, None).unwrap_or_else(|Refusal(why)| Choice {
+        how: None,
+        why: format!("side by side, nothing merged across jobs: {why}"),
+        order: order(&shapes(fleet, wholes)),
+    })
 }
 
 fn shapes(fleet: &Fleet, wholes: &[Whole]) -> Vec<Shape> {

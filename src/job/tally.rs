@@ -20,8 +20,6 @@ pub struct Options {
     pub how: Option<How>,
     /// Which of two scored trials of one slot counts.
     pub rule: Rule,
-    /// Where no default applies, count the jobs side by side instead of refusing.
-    pub side_by_side: bool,
 }
 
 /// How the directories were put together.
@@ -49,6 +47,8 @@ pub struct JobLine {
     pub state: JobState,
     /// Planned trials and the file that says so; None when no file tells.
     pub planned: Option<(u64, &'static str)>,
+    /// False for an older moment of a job that another directory shows, too.
+    pub newest: bool,
 }
 
 /// What became of a directory or slot in the count.
@@ -153,7 +153,7 @@ impl Tally {
     pub fn needs_person(&self) -> bool {
         use super::fleet::StateKind;
         self.warnings.iter().any(|w| w.kind.needs_person())
-            || self.jobs.iter().any(|j| matches!(j.state.kind, StateKind::Dead | StateKind::Unreachable))
+            || self.jobs.iter().any(|j| j.newest && matches!(j.state.kind, StateKind::Dead | StateKind::Unreachable))
     }
 }
 
@@ -193,15 +193,19 @@ pub(super) struct Count<'a> {
 /// When several jobs are attached, nothing was asked for and neither default applies.
 pub fn count(fleet: &Fleet, options: &Options, now: Stamp) -> Result<Tally, Refusal> {
     let wholes = merge::unite(fleet, now);
-    let choice = match merge::choose(fleet, &wholes, options.how) {
-        Err(refusal) if options.side_by_side => Choice {
-            how: None,
-            why: format!("side by side, nothing merged across jobs: {refusal}"),
-            order: (0..wholes.len()).collect(),
-        },
-        other => other?,
-    };
-    let known = merge::identify(fleet, &wholes);
+    let choice = merge::choose(fleet, &wholes, options.how)?;
+    Ok(counted(fleet, wholes, choice, options.rule, now))
+}
+
+/// Counts the fleet; where neither default applies, the jobs are counted side by side.
+pub fn count_side_by_side(fleet: &Fleet, rule: Rule, now: Stamp) -> Tally {
+    let wholes = merge::unite(fleet, now);
+    let choice = merge::choose_or_side_by_side(fleet, &wholes);
+    counted(fleet, wholes, choice, rule, now)
+}
+
+fn counted(fleet: &Fleet, wholes: Vec<Whole>, choice: Choice, rule: Rule, now: Stamp) -> Tally {
+    let known = merge::identify(fleet, &wholes, &choice.order);
     let phase = |k: &Known<'_>| {
         let writer = wholes.get(k.whole).filter(|_| k.in_newest).map_or(Writer::Gone, |w| w.writer);
         phase::of_trial(k.trial, writer)
@@ -216,11 +220,11 @@ pub fn count(fleet: &Fleet, options: &Options, now: Stamp) -> Result<Tally, Refu
         known,
         phases,
         choice,
-        rule: options.rule,
+        rule,
         now,
     };
     count.assign();
-    Ok(count.finish())
+    count.finish()
 }
 
 impl Count<'_> {
@@ -417,10 +421,14 @@ impl Count<'_> {
         }
         let scores = scores::all(&results, &totals, &self.per_task());
         let warnings = warnings::all(&self);
-        let line = |job: &super::fleet::Job| JobLine { state: job.state(self.now), planned: job.facts.n_planned() };
+        let line = |(i, job): (usize, &super::fleet::Job)| JobLine {
+            state: job.state(self.now),
+            planned: job.facts.n_planned(),
+            newest: self.wholes.iter().any(|w| w.newest() == i),
+        };
         Tally {
             merge: Merge { how: self.choice.how, rule: self.rule, why: self.choice.why.clone() },
-            jobs: self.fleet.jobs().iter().map(line).collect(),
+            jobs: self.fleet.jobs().iter().enumerate().map(line).collect(),
             rows,
             totals,
             scores,

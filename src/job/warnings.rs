@@ -41,6 +41,8 @@ pub enum WarningKind {
     Foreign,
     /// Times that contradict each other.
     Clock,
+    /// A remark that changes no count.
+    Note,
     /// Left out: the slot is taken by another trial.
     Superseded,
     /// Left out: the same trial is counted elsewhere.
@@ -64,6 +66,7 @@ impl WarningKind {
             WarningKind::RewardInvalid => "reward_invalid",
             WarningKind::Foreign => "foreign",
             WarningKind::Clock => "clock",
+            WarningKind::Note => "note",
             WarningKind::Superseded => "superseded",
             WarningKind::Duplicate => "duplicate",
         }
@@ -76,6 +79,7 @@ impl WarningKind {
             WarningKind::RewardInvalid
                 | WarningKind::Foreign
                 | WarningKind::Clock
+                | WarningKind::Note
                 | WarningKind::Superseded
                 | WarningKind::Duplicate
         )
@@ -91,6 +95,7 @@ impl From<ProblemKind> for WarningKind {
             ProblemKind::Clock => WarningKind::Clock,
             ProblemKind::Missing => WarningKind::Missing,
             ProblemKind::Unreachable => WarningKind::Unreachable,
+            ProblemKind::Note => WarningKind::Note,
         }
     }
 }
@@ -132,7 +137,7 @@ pub(super) fn all(count: &Count<'_>) -> Vec<Warning> {
         }
     }
     w.drift();
-    w.list.sort_by_key(|w| w.kind);
+    w.list.sort_by(|a, b| (a.kind, &a.path).cmp(&(b.kind, &b.path)));
     w.list
 }
 
@@ -150,6 +155,7 @@ impl Warnings<'_, '_> {
             ProblemKind::Clock => "; durations of it are not shown",
             ProblemKind::Missing => "; counted without it",
             ProblemKind::Unreachable => "; what was known of it is counted, try again when it is back",
+            ProblemKind::Note => "",
         };
         self.push(kind, problem.path.to_string(), format!("{}{next}", problem.message));
     }
@@ -167,7 +173,7 @@ impl Warnings<'_, '_> {
             let path = self.path(known.job, &known.trial.name);
             for (job, other) in &known.others {
                 let copy = self.path(*job, &other.name);
-                self.push(WarningKind::Duplicate, copy, format!("the same trial as {path}, which is counted"));
+                self.push(WarningKind::Duplicate, copy, format!("another state of {path}, which stands for the trial"));
             }
             if let Some((job, name)) = &known.same_id_as {
                 let other = self.path(*job, name);
@@ -454,7 +460,7 @@ pub struct Attention {
 pub fn attention(fleet: &Fleet, tally: &Tally) -> Vec<Attention> {
     let mut out: Vec<Attention> = Vec::new();
     for (job, line) in fleet.jobs().iter().zip(&tally.jobs) {
-        if line.state.kind == StateKind::Dead {
+        if line.newest && line.state.kind == StateKind::Dead {
             out.push(Attention {
                 kind: StateKind::Dead.word(),
                 count: 1,
