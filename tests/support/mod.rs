@@ -8,8 +8,11 @@ use std::path::PathBuf;
 /// absent, so that a test can skip visibly.
 pub fn shared() -> Option<PathBuf> {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let candidates =
-        [std::env::var_os("PILOTHOUSE_SHARED").map(PathBuf::from), Some(here.join("../shared")), Some(here.join("../../shared"))];
+    let candidates = [
+        std::env::var_os("PILOTHOUSE_SHARED").map(PathBuf::from),
+        Some(here.join("../shared")),
+        Some(here.join("../../shared")),
+    ];
     let found = candidates.into_iter().flatten().find(|p| p.join("data/jobs").is_dir());
     if found.is_none() {
         println!("SKIPPED: no recorded data (set PILOTHOUSE_SHARED to the folder that holds data/jobs)");
