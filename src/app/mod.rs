@@ -3,6 +3,7 @@
 pub mod action;
 pub mod derived;
 pub mod detail;
+pub mod detail_worker;
 pub mod effect;
 pub mod filter;
 pub mod input;
