@@ -11,7 +11,7 @@ mod texts;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use self::search::Search;
 use self::steps::{Stamp3, Steps, stamp};
@@ -40,25 +40,28 @@ pub struct Handle {
 impl Handle {
     /// Hands a wish over; never waits.
     pub fn ask(&self, request: Request) {
-        // The thread is gone only when it panicked; there is nobody to tell then.
-        let _ = self.requests.send(request);
+        if self.requests.send(request).is_err() {
+            tracing::error!("the trial loader is gone");
+        }
     }
 }
 
-/// Starts the loader's thread; `sink` gets the answers, on that thread.
-///
-/// # Errors
-/// When the system gives no thread.
-pub fn spawn(mut sink: impl FnMut(Reply) + Send + 'static) -> std::io::Result<Handle> {
+/// Starts the loader's thread; `reply` takes the answers there and returns false when nobody listens
+/// any more.
+pub fn spawn(mut reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
     let (requests, inbox) = channel();
-    std::thread::Builder::new().name("trial loader".to_string()).spawn(move || run(&inbox, &mut sink))?;
-    Ok(Handle { requests })
+    let started = std::thread::Builder::new().name("trial-loader".to_string()).spawn(move || run(&inbox, &mut reply));
+    if let Err(error) = started {
+        tracing::error!(%error, "no thread for the trial loader");
+    }
+    Handle { requests }
 }
 
-fn run(inbox: &Receiver<Request>, sink: Sink<'_>) {
+fn run(inbox: &Receiver<Request>, reply: &mut dyn FnMut(Reply) -> bool) {
     let mut loader = Loader::default();
     let mut busy = false;
-    loop {
+    let mut heard = true;
+    while heard {
         let mut batch = Vec::new();
         if !busy {
             match inbox.recv() {
@@ -66,11 +69,18 @@ fn run(inbox: &Receiver<Request>, sink: Sink<'_>) {
                 Err(_) => return,
             }
         }
-        batch.extend(inbox.try_iter());
-        for request in latest(batch) {
-            loader.handle(request, sink);
+        loop {
+            match inbox.try_recv() {
+                Ok(request) => batch.push(request),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => return,
+            }
         }
-        busy = loader.work(sink);
+        let mut sink = |answer| heard &= reply(answer);
+        for request in latest(batch) {
+            loader.handle(request, &mut sink);
+        }
+        busy = loader.work(&mut sink);
     }
 }
 

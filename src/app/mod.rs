@@ -13,6 +13,8 @@ pub mod message;
 pub mod model;
 pub mod overlay;
 pub mod replay;
+pub mod replay_worker;
 pub mod rows;
+pub mod runtime;
 pub mod table;
 pub mod update;

@@ -17,6 +17,10 @@ use crate::job::{JobEvent, Stamp, TrialKey};
 /// Seconds that a notice stays.
 const NOTICE_SECONDS: i64 = 6;
 
+/// Rows from which on they are rebuilt only so often during a first scan.
+const BIG: usize = 1500;
+const BIG_PAUSE_MS: i128 = 250;
+
 /// Takes in one message.
 pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
     model.now = now;
@@ -56,16 +60,20 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
 
 /// Brings rows, counts and order up to date; called once before a frame, not once per message.
 pub fn settle(model: &mut Model) {
-    let changed = model.stale || model.built != model.fleet.revision;
+    let since = model.now.duration_since(model.built_at);
+    // Counting thousands of trials takes milliseconds: while news pour in, not for each of them.
+    let busy =
+        model.rows.len() > BIG && since.as_millis() < BIG_PAUSE_MS && model.fleet.jobs().iter().any(|j| !j.settled);
+    let changed = model.stale || (model.built != model.fleet.revision && !busy);
     // Phases and states also change with time alone (a job that falls silent).
-    let aged = model.now.duration_since(model.built_at).as_secs() >= 1 && model.tick_after().is_some();
+    let aged = since.as_secs() >= 1 && model.tick_after().is_some();
     if !changed && !aged {
         return;
     }
     model.built = model.fleet.revision;
     model.built_at = model.now;
-    let derived = derived::derive(&model.fleet, model.now, &model.counting, &model.derived, changed);
-    let rows = rows::build(&model.fleet, model.now, &derived.superseded);
+    let derived = derived::derive(&model.fleet, model.now, &model.counting);
+    let rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
     let old = std::mem::replace(&mut model.rows, rows);
     model.derived = derived;
     derived::finish(&mut model.derived, &model.rows);

@@ -271,6 +271,8 @@ pub enum ProblemKind {
     Missing,
     /// The directory itself can not be reached at the moment.
     Unreachable,
+    /// Nothing wrong, but worth a word: how something is followed, what a root turned out to be.
+    Note,
 }
 
 impl ProblemKind {
@@ -283,6 +285,7 @@ impl ProblemKind {
             ProblemKind::Clock => "clock",
             ProblemKind::Missing => "missing",
             ProblemKind::Unreachable => "unreachable",
+            ProblemKind::Note => "note",
         }
     }
 }
