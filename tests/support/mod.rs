@@ -1,6 +1,8 @@
 //! Shared by the integration tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+pub mod reenact;
+
 use std::path::PathBuf;
 
 /// The folder with recorded jobs, casts and hostile inputs, where it is present: `PILOTHOUSE_SHARED`,
