@@ -514,8 +514,8 @@ impl TrialView {
         let pane = self.pane(slot);
         let Some(doc) = &pane.doc else { return Vec::new() };
         let near = height * 2;
-        let wanted = (doc.after > 0 && pane.top + height + near >= pane.rows.len())
-            || (doc.before > 0 && pane.top < near);
+        let wanted =
+            (doc.after > 0 && pane.top + height + near >= pane.rows.len()) || (doc.before > 0 && pane.top < near);
         if pane.waiting || !wanted {
             return Vec::new();
         }
@@ -697,7 +697,8 @@ impl TrialView {
     fn find_name(&mut self, back: bool, first: bool) -> Vec<Effect> {
         let n = self.n_files();
         let begin = usize::from(!first);
-        let mut order = (begin..n + begin).map(|i| if back { n * 2 + self.files.cursor - i } else { self.files.cursor + i });
+        let mut order =
+            (begin..n + begin).map(|i| if back { n * 2 + self.files.cursor - i } else { self.files.cursor + i });
         let hit = order.find(|i| self.file(i % n.max(1)).is_some_and(|f| self.needle.is_in(&f.name)));
         self.finding = Some(match hit {
             Some(at) => {
