@@ -228,7 +228,8 @@ impl Dir {
             rustix::fs::statat(&self.fd, rel, AtFlags::SYMLINK_NOFOLLOW)?
         } else {
             let (parent, name) = split(rel)?;
-            let parent = self.beneath(parent, DIR_FLAGS)?;
+            // Without opening it in earnest: who only looks wakes nobody's watches.
+            let parent = self.beneath(parent, DIR_FLAGS.union(OFlags::PATH))?;
             rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?
         };
         Ok(meta(&stat))

@@ -145,6 +145,7 @@ struct Collector {
     count: u64,
     episodes: u64,
     sums: Tokens,
+    first: Option<Stamp>,
     last: Option<Stamp>,
     root_key: RootKey,
     /// Key inside `agent` or `final_metrics`.
@@ -163,6 +164,7 @@ impl Collector {
             count: 0,
             episodes: 0,
             sums: Tokens::default(),
+            first: None,
             last: None,
             root_key: RootKey::Other,
             outer_key: InnerKey::Other,
@@ -186,6 +188,7 @@ impl Collector {
                 output: step.completion_tokens,
             });
         }
+        self.first = self.first.or(step.timestamp);
         self.last = step.timestamp.or(self.last);
         if self.steps.len() < self.keep {
             self.steps.push(step);
@@ -451,6 +454,7 @@ fn told(scanner: &Scanner, found: &Collector) -> Result<Progress, FileProblem> {
     Ok(Progress {
         steps: u32::try_from(found.count).unwrap_or(u32::MAX),
         episodes: u32::try_from(found.episodes).unwrap_or(u32::MAX),
+        first_step: found.first,
         last_step: found.last,
         tokens: if totals.is_unknown() { found.sums } else { totals },
     })
