@@ -399,6 +399,7 @@ impl Gather<'_> {
                 Some(sum) => Progress {
                     steps: sum.steps.saturating_add(part.steps),
                     episodes: sum.episodes.saturating_add(part.episodes),
+                    first_step: sum.first_step.or(part.first_step),
                     last_step: sum.last_step.max(part.last_step),
                     tokens: if part.tokens.is_unknown() { sum.tokens } else { part.tokens },
                 },

@@ -182,6 +182,8 @@ pub struct Progress {
     pub steps: u32,
     /// Episodes finished: steps with source `agent`, copied context left out.
     pub episodes: u32,
+    /// Time stamp of the first step: the agent's start.
+    pub first_step: Option<Stamp>,
     /// Time stamp of the last step.
     pub last_step: Option<Stamp>,
     /// Tokens so far, from `final_metrics`, else summed over the steps.
