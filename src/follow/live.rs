@@ -280,8 +280,10 @@ impl Live<'_> {
         };
         let Some(slot) = job.trials.get_mut(name) else { return Ok(false) };
         let path = job.path.join(name);
+        let own = [Box::from("")];
         let wanted: &[Box<str>] = match &slot.memory.unfinished {
             Some(unfinished) if !slot.memory.done => unfinished.dirs(),
+            _ if slot.memory.ended.is_some() => &own,
             _ => &[],
         };
         for rel in slot.watched.iter().filter(|rel| !wanted.contains(rel)) {

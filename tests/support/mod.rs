@@ -5,6 +5,8 @@ pub mod escapes;
 pub mod proc;
 pub mod pty;
 
+pub mod reenact;
+
 use std::path::PathBuf;
 
 /// The folder with recorded jobs, casts and hostile inputs, where it is present: `PILOTHOUSE_SHARED`,

@@ -167,6 +167,12 @@ pub struct Pane {
     pub hit: Option<u64>,
     /// A window that was asked for and has not come.
     pub waiting: bool,
+    /// The file changed since.
+    pub stale: bool,
+    /// An offset to show as soon as its text comes.
+    pub pending: Option<u64>,
+    /// A remark on the text: vanished since, say.
+    pub note: Option<String>,
     width: usize,
 }
 
@@ -181,6 +187,34 @@ impl Pane {
             Some(place) => self.go_to(place, height),
             None => self.clamp(height),
         }
+        if let Some(offset) = self.pending.take() {
+            self.reveal(offset, height);
+        }
+    }
+
+    /// There is no text (any more), for the reason given: what was loaded is kept.
+    pub fn fail(&mut self, words: String, width: usize, height: usize) {
+        self.waiting = false;
+        self.pending = None;
+        if self.doc.as_ref().is_some_and(|d| d.path.is_some()) {
+            self.note = Some(words);
+            return;
+        }
+        let mut doc = Doc::default();
+        doc.say(words, Mark::Remark);
+        self.set(doc, width, height);
+    }
+
+    /// The next text is shown from its beginning.
+    pub fn forget_place(&mut self) {
+        self.rows.clear();
+        self.top = 0;
+    }
+
+    /// Whether the line at an offset is here.
+    pub fn holds(&self, offset: u64) -> bool {
+        let lines = self.doc.as_ref().map(|d| d.lines.as_slice()).unwrap_or_default();
+        lines.binary_search_by_key(&offset, |l| l.offset).is_ok()
     }
 
     /// Offset of the first visible line and rows below its first.
