@@ -220,7 +220,7 @@ impl Pane {
     /// Offset of the first visible line and rows below its first.
     fn place(&self) -> Option<(u64, usize)> {
         let row = self.rows.get(self.top)?;
-        let first = self.rows.iter().position(|r| r.line == row.line)?;
+        let first = self.rows.partition_point(|r| r.line < row.line);
         Some((self.doc.as_ref()?.lines.get(row.line)?.offset, self.top - first))
     }
 
@@ -229,11 +229,12 @@ impl Pane {
         self.clamp(height);
     }
 
-    /// The first row of the line at or after an offset; the last row when there is none.
+    /// The first row of the last line that begins at or before an offset.
     pub fn row_of(&self, offset: u64) -> Option<usize> {
         let doc = self.doc.as_ref()?;
-        let at = self.rows.partition_point(|r| doc.lines.get(r.line).is_some_and(|l| l.offset < offset));
-        Some(at.min(self.rows.len().saturating_sub(1)))
+        let upto = self.rows.partition_point(|r| doc.lines.get(r.line).is_some_and(|l| l.offset <= offset));
+        let line = self.rows.get(upto.saturating_sub(1))?.line;
+        Some(self.rows.partition_point(|r| r.line < line))
     }
 
     /// Lays the text out anew if the width changed.
