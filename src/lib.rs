@@ -10,7 +10,7 @@
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
-//! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | nothing |
+//! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
 //! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!

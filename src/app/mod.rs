@@ -1,1 +1,20 @@
-//! See the map in the crate root.
+//! The application: one model, one `update`, effects as data. See the map in the crate root.
+
+pub mod action;
+pub mod derived;
+pub mod detail;
+pub mod detail_worker;
+pub mod effect;
+pub mod filter;
+pub mod input;
+pub mod key;
+pub mod menus;
+pub mod message;
+pub mod model;
+pub mod overlay;
+pub mod replay;
+pub mod replay_worker;
+pub mod rows;
+pub mod runtime;
+pub mod table;
+pub mod update;

@@ -1,17 +1,23 @@
 //! THE DOMAIN, pure: jobs, trials, phases, outcomes, slots, scores. No I/O, no clock, no screen.
 
+pub mod eta;
 pub mod event;
 pub mod facts;
 pub mod fleet;
+pub mod merge;
 pub mod outcome;
 pub mod phase;
+pub mod scores;
+pub mod slots;
+pub mod tally;
 pub mod text;
 pub mod time;
 pub mod trial;
+pub mod warnings;
 
 pub use event::JobEvent;
 pub use facts::{JobFacts, JobSummary, Layout, Liveness, Planned};
-pub use fleet::{Fleet, Job, JobState};
+pub use fleet::{Fleet, Job, JobState, StateKind};
 pub use outcome::{Exception, Grade, RewardValue, Rewards};
 pub use phase::{Phase, Writer};
 pub use time::Stamp;

@@ -182,6 +182,8 @@ pub struct Progress {
     pub steps: u32,
     /// Episodes finished: steps with source `agent`, copied context left out.
     pub episodes: u32,
+    /// Time stamp of the first step: the agent's start.
+    pub first_step: Option<Stamp>,
     /// Time stamp of the last step.
     pub last_step: Option<Stamp>,
     /// Tokens so far, from `final_metrics`, else summed over the steps.
@@ -269,6 +271,8 @@ pub enum ProblemKind {
     Missing,
     /// The directory itself can not be reached at the moment.
     Unreachable,
+    /// Nothing wrong, but worth a word: how something is followed, what a root turned out to be.
+    Note,
 }
 
 impl ProblemKind {
@@ -281,6 +285,7 @@ impl ProblemKind {
             ProblemKind::Clock => "clock",
             ProblemKind::Missing => "missing",
             ProblemKind::Unreachable => "unreachable",
+            ProblemKind::Note => "note",
         }
     }
 }

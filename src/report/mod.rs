@@ -1,1 +1,106 @@
-//! See the map in the crate root.
+//! Headless reporters of the state that the screen shows, too: [`json`] (the contract), [`plain`]
+//! (for people at 80 columns) and [`markdown`] (for issues and wikis). Pure: state in, text out.
+//!
+//! Nothing that a report prints can act on a terminal: text from files passes `job::text`, and the
+//! reports write no escape sequences of their own.
+
+pub mod json;
+pub mod markdown;
+pub mod plain;
+
+use std::borrow::Cow;
+
+use crate::job::scores::Score;
+use crate::job::tally::{Row, Tally};
+use crate::job::text::{clean, mask_secrets, strip_ansi};
+use crate::job::{Fleet, Phase, Trial};
+
+/// What is not known.
+const UNKNOWN: &str = "-";
+
+/// Text of somebody's file as one printable line.
+fn line(text: &str) -> String {
+    clean(&mask_secrets(&strip_ansi(text))).into_owned()
+}
+
+/// The trial of a row; None for a slot without directory.
+fn trial_of<'a>(fleet: &'a Fleet, row: &Row) -> Option<&'a Trial> {
+    fleet.jobs().get(row.job)?.trials.get(row.trial.as_ref()?)
+}
+
+/// Directory of a row's job joined with a trial's name.
+fn path_of(fleet: &Fleet, job: usize, trial: &str) -> String {
+    match fleet.jobs().get(job) {
+        Some(job) => job.facts.dir.join(trial).display().to_string(),
+        None => trial.to_string(),
+    }
+}
+
+/// A reward, mean or sum without needless digits: `1`, `0.5`, `0.3333`.
+fn number(n: f64) -> String {
+    if n.fract() == 0.0 && n.abs() < 1e9 {
+        return format!("{n:.0}");
+    }
+    if n.abs() >= 1e9 || n.abs() < 1e-3 {
+        return format!("{n:e}");
+    }
+    let text = format!("{n:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
+/// A number of tokens with thin groups: `41,114`; unknown is `-`.
+fn tokens(n: Option<u64>) -> String {
+    let Some(n) = n else { return UNKNOWN.to_string() };
+    let digits = n.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// `0.600` and `[0.313, 0.832]`; unknown is `-`.
+fn value(score: &Score) -> (String, String) {
+    let value = score.value.map_or(UNKNOWN.to_string(), |v| if v.abs() < 1e6 { format!("{v:.3}") } else { number(v) });
+    let interval = score.ci95.map_or(UNKNOWN.to_string(), |(low, high)| format!("[{low:.3}, {high:.3}]"));
+    (value, interval)
+}
+
+/// `6 / 10`.
+fn quotient(score: &Score) -> String {
+    format!("{} / {}", score.numerator.map_or(UNKNOWN.to_string(), number), score.denominator)
+}
+
+/// What a row's trial came to, in words: `passed`, `failed, AgentTimeoutError`, `phantom`, `queued`.
+fn outcome(trial: Option<&Trial>, phase: Phase) -> Cow<'static, str> {
+    let Some(result) = trial.and_then(|t| t.result.as_ref()) else { return phase.word().into() };
+    if result.is_phantom() {
+        return "phantom".into();
+    }
+    match result.exception_type() {
+        Some(kind) => format!("{}, {}", result.grade().word(), line(kind)).into(),
+        None => result.grade().word().into(),
+    }
+}
+
+/// The totals in the words of the report, in groups: what they are about, and the counts.
+fn total_lines(tally: &Tally) -> [(&'static str, String); 5] {
+    let t = &tally.totals;
+    let waiting = t.planned.saturating_sub(t.finished + t.phantom + t.orphaned + t.unreadable + t.running);
+    [
+        (
+            "reward",
+            format!(
+                "{} of {} graded: {} passed, {} partial, {} failed; {} without reward",
+                t.graded, t.finished, t.passed, t.partial, t.failed, t.no_reward
+            ),
+        ),
+        ("exception", format!("{} of {} with an exception, {} of them cancelled", t.errored, t.finished, t.cancelled)),
+        ("open", format!("{} running, {waiting} without a trial so far", t.running)),
+        ("unusable", format!("{} phantom, {} orphaned, {} unreadable", t.phantom, t.orphaned, t.unreadable)),
+        ("left out", format!("{} duplicate, {} superseded", t.duplicate, t.superseded)),
+    ]
+}

@@ -1,5 +1,11 @@
 //! Shared by the integration tests.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
+
+pub mod escapes;
+pub mod proc;
+pub mod pty;
+
+pub mod reenact;
 
 use std::path::PathBuf;
 

@@ -1,0 +1,256 @@
+//! Everything a key can do, in one registry: the key tables, the help, the palette and the footer
+//! are all made from it.
+
+use super::key::Key;
+
+/// Where an action means something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// Everywhere.
+    Global,
+    /// A list: trials, errors, jobs, log.
+    List,
+    /// One trial.
+    Trial,
+    /// A cast being replayed.
+    Replay,
+}
+
+impl Context {
+    /// Heading in the help.
+    pub fn title(self) -> &'static str {
+        match self {
+            Context::Global => "everywhere",
+            Context::List => "lists",
+            Context::Trial => "one trial",
+            Context::Replay => "replay",
+        }
+    }
+}
+
+/// What can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // the registry below says what each is
+pub enum Action {
+    Quit,
+    Back,
+    Help,
+    Palette,
+    Redraw,
+    Suspend,
+    ViewTrials,
+    ViewErrors,
+    ViewLog,
+    ViewJobs,
+    NextAttention,
+    Copy,
+    Up,
+    Down,
+    PageUp,
+    PageDown,
+    Top,
+    Bottom,
+    Open,
+    NextPane,
+    Zoom,
+    Filter,
+    FilterMenu,
+    ClearFilter,
+    SortMenu,
+    InvertSort,
+    Acts,
+    OpenReplay,
+    NextTab,
+    PrevTab,
+    NextTrial,
+    PrevTrial,
+    Search,
+    NextMatch,
+    PrevMatch,
+    Fold,
+    PlayPause,
+    SeekBack,
+    SeekForward,
+    StepBack,
+    StepForward,
+    PrevEpisode,
+    NextEpisode,
+    Slower,
+    Faster,
+    IdleCap,
+    SeekPercent(u8),
+    SeekEnd,
+}
+
+/// One entry of the registry.
+#[derive(Debug, Clone, Copy)]
+pub struct Spec {
+    /// The action.
+    pub action: Action,
+    /// Stable name, for the palette.
+    pub id: &'static str,
+    /// What it does, in the operator's words.
+    pub title: &'static str,
+    /// Default keys; the first is the one shown.
+    pub keys: &'static [Key],
+    /// Where it applies.
+    pub context: Context,
+    /// Short word for the footer; empty keeps it out of there.
+    pub footer: &'static str,
+}
+
+macro_rules! spec {
+    ($context:ident, $action:expr, $id:literal, $title:literal, [$($key:expr),* $(,)?], $footer:literal) => {
+        Spec { action: $action, id: $id, title: $title, keys: &[$($key),*], context: Context::$context, footer: $footer }
+    };
+}
+
+use Action as A;
+use Key::{Char, Ctrl};
+
+/// The registry. Order is that of the help.
+pub const ACTIONS: &[Spec] = &[
+    spec!(Global, A::Help, "help", "this help", [Char('?')], "help"),
+    spec!(Global, A::Palette, "commands", "find and run any command", [Char(':')], "commands"),
+    spec!(Global, A::Back, "back", "one step back; at home: quit", [Char('q'), Key::Esc, Char('h')], "back"),
+    spec!(Global, A::Quit, "quit", "quit at once (nothing here stops a job)", [Ctrl('c')], ""),
+    spec!(Global, A::NextAttention, "attention", "go to the next thing that needs you", [Char('!')], "attention"),
+    spec!(Global, A::ViewTrials, "view.trials", "trials (home)", [Char('1')], ""),
+    spec!(Global, A::ViewErrors, "view.errors", "errors by exception type", [Char('3')], ""),
+    spec!(Global, A::ViewLog, "view.log", "warnings: all that is odd in these job dirs", [Char('5')], ""),
+    spec!(Global, A::ViewJobs, "view.jobs", "jobs", [Char('6')], ""),
+    spec!(Global, A::Copy, "copy", "copy the path of what is selected", [Char('y')], ""),
+    spec!(Global, A::Redraw, "redraw", "draw everything anew", [Ctrl('l')], ""),
+    spec!(Global, A::Suspend, "suspend", "suspend to the shell (fg returns)", [Ctrl('z')], ""),
+    spec!(List, A::Down, "down", "next row", [Char('j'), Key::Down], ""),
+    spec!(List, A::Up, "up", "previous row", [Char('k'), Key::Up], ""),
+    spec!(List, A::PageDown, "page.down", "a page down", [Ctrl('d'), Key::PageDown], ""),
+    spec!(List, A::PageUp, "page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(List, A::Top, "top", "first row", [Char('g'), Key::Home], ""),
+    spec!(List, A::Bottom, "bottom", "last row", [Char('G'), Key::End], ""),
+    spec!(List, A::Open, "open", "open what is selected", [Key::Enter, Char('l')], "open"),
+    spec!(
+        List,
+        A::Filter,
+        "filter",
+        "filter: words, field:value, !not (phase, outcome, exception, task, job)",
+        [Char('/')],
+        "filter"
+    ),
+    spec!(
+        List,
+        A::FilterMenu,
+        "filter.menu",
+        "filter by outcome, phase or exception type, with counts",
+        [Char('f')],
+        ""
+    ),
+    spec!(List, A::ClearFilter, "filter.clear", "show all again", [Char('F')], ""),
+    spec!(List, A::SortMenu, "sort", "sort by a column", [Char('s')], "sort"),
+    spec!(List, A::InvertSort, "sort.invert", "turn the order round", [Char('S')], ""),
+    spec!(List, A::OpenReplay, "replay", "replay the terminal recording", [Char('c')], "replay"),
+    spec!(List, A::NextPane, "pane", "next pane", [Key::Tab], ""),
+    spec!(List, A::Zoom, "zoom", "this pane alone, or both", [Char('z')], ""),
+    spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
+    spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
+    spec!(Trial, A::PrevTab, "tab.prev", "previous tab", [Key::BackTab, Char('L'), Key::Left], ""),
+    spec!(Trial, A::Down, "line.down", "down: next line, episode or file", [Char('j'), Key::Down], ""),
+    spec!(Trial, A::Up, "line.up", "up", [Char('k'), Key::Up], ""),
+    spec!(Trial, A::PageDown, "trial.page.down", "a page down", [Ctrl('d'), Key::PageDown, Char(' ')], ""),
+    spec!(Trial, A::PageUp, "trial.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Trial, A::Top, "trial.top", "to the top", [Char('g'), Key::Home], ""),
+    spec!(Trial, A::Bottom, "trial.bottom", "to the end, and stay there while it grows", [Char('G'), Key::End], "end"),
+    spec!(Trial, A::Open, "trial.open", "open: episode, file, folded text", [Key::Enter], "open"),
+    spec!(Trial, A::Fold, "trial.fold", "fold or unfold reasoning and traceback", [Char('e')], "fold"),
+    spec!(Trial, A::PrevEpisode, "episode.prev", "previous episode", [Char('[')], ""),
+    spec!(Trial, A::NextEpisode, "episode.next", "next episode", [Char(']')], "episode"),
+    spec!(Trial, A::PrevTrial, "trial.prev", "previous trial of the list", [Char('p')], ""),
+    spec!(Trial, A::NextTrial, "trial.next", "next trial of the list", [Char('n')], "next trial"),
+    spec!(Trial, A::Search, "trial.search", "search in this tab", [Char('/')], "search"),
+    spec!(Trial, A::NextMatch, "match.next", "next match", [Char('.')], ""),
+    spec!(Trial, A::PrevMatch, "match.prev", "previous match", [Char(',')], ""),
+    spec!(Trial, A::OpenReplay, "trial.replay", "replay the terminal recording at this episode", [Char('c')], "replay"),
+    spec!(Replay, A::PlayPause, "play", "play or pause", [Char(' '), Char('p')], "play"),
+    spec!(Replay, A::SeekBack, "seek.back", "5 seconds back", [Key::Left, Char('j')], "-5 s"),
+    spec!(Replay, A::SeekForward, "seek.forward", "5 seconds on", [Key::Right, Char('k'), Char('l')], "+5 s"),
+    spec!(Replay, A::StepBack, "step.back", "one event back", [Char(',')], ""),
+    spec!(Replay, A::StepForward, "step.forward", "one event on", [Char('.')], ""),
+    spec!(Replay, A::PrevEpisode, "replay.episode.prev", "previous episode or marker", [Char('[')], ""),
+    spec!(Replay, A::NextEpisode, "replay.episode.next", "next episode or marker", [Char(']')], "episode"),
+    spec!(Replay, A::Slower, "slower", "half the speed", [Char('<'), Char('-')], ""),
+    spec!(Replay, A::Faster, "faster", "twice the speed", [Char('>'), Char('+')], "speed"),
+    spec!(Replay, A::IdleCap, "idle", "cap silences: off, 1 s, 2 s, 5 s", [Char('i')], "idle"),
+    spec!(Replay, A::Search, "replay.search", "search in the output", [Char('/')], "search"),
+    spec!(Replay, A::NextMatch, "replay.match.next", "next match", [Char('n')], ""),
+    spec!(Replay, A::PrevMatch, "replay.match.prev", "previous match", [Char('N')], ""),
+    spec!(Replay, A::SeekPercent(0), "seek.start", "0-9: jump to 0 % … 90 %", [Char('0')], ""),
+    spec!(Replay, A::SeekEnd, "seek.end", "to the end; follows a growing cast", [Char('G'), Key::End], "end"),
+    spec!(Replay, A::Top, "replay.start", "to the start", [Char('g'), Key::Home], ""),
+    spec!(Replay, A::Up, "scroll.up", "scroll a tall or wide terminal up", [Key::Up, Ctrl('u')], ""),
+    spec!(Replay, A::Down, "scroll.down", "scroll it down", [Key::Down, Ctrl('d')], ""),
+    spec!(Replay, A::PrevTab, "scroll.left", "scroll it left", [Char('H')], ""),
+    spec!(Replay, A::NextTab, "scroll.right", "scroll it right", [Char('L')], ""),
+    spec!(Replay, A::NextPane, "cast.next", "next recording of this trial", [Key::Tab], ""),
+];
+
+/// What a key means in a context: the context's own table first, then the global one.
+pub fn lookup(context: Context, key: Key) -> Option<Action> {
+    if context == Context::Replay
+        && let Key::Char(c @ '0'..='9') = key
+    {
+        return Some(Action::SeekPercent((c as u8).saturating_sub(b'0')));
+    }
+    let find =
+        |wanted: Context| ACTIONS.iter().find(|s| s.context == wanted && s.keys.contains(&key)).map(|s| s.action);
+    find(context).or_else(|| find(Context::Global))
+}
+
+/// The registry entries that apply in a context, its own first.
+pub fn available(context: Context) -> impl Iterator<Item = &'static Spec> {
+    ACTIONS
+        .iter()
+        .filter(move |s| s.context == context)
+        .chain(ACTIONS.iter().filter(move |s| s.context == Context::Global && context != Context::Global))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_key_means_two_things_in_one_context() {
+        for context in [Context::Global, Context::List, Context::Trial, Context::Replay] {
+            let mut seen = HashSet::new();
+            for spec in ACTIONS.iter().filter(|s| s.context == context) {
+                for key in spec.keys {
+                    assert!(seen.insert(*key), "{key} twice in {context:?}");
+                }
+            }
+        }
+        let ids: HashSet<_> = ACTIONS.iter().map(|s| s.id).collect();
+        assert_eq!(ids.len(), ACTIONS.len());
+    }
+
+    #[test]
+    fn nothing_needs_a_key_that_tmux_or_a_phone_swallows() {
+        for spec in ACTIONS {
+            let plain = spec.keys.iter().any(|k| matches!(k, Key::Char(_) | Key::Enter));
+            let spare = matches!(
+                spec.action,
+                Action::Quit
+                    | Action::Redraw
+                    | Action::Suspend
+                    | Action::PageDown
+                    | Action::PageUp
+                    | Action::NextPane
+                    | Action::Up
+                    | Action::Down
+                    | Action::NextTab
+                    | Action::PrevTab
+            );
+            assert!(plain || spare, "{} has no plain key", spec.id);
+            assert!(!spec.keys.contains(&Key::Ctrl('b')), "{}", spec.id);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What the screen says of the jobs as a whole: counts, scores, attention, errors by type.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::rows::{Outcome, Row};
+use crate::job::eta::{self, Eta};
+use crate::job::fleet::StateKind;
+use crate::job::tally::{self, Tally};
+use crate::job::{Fleet, JobKey, JobState, Stamp, TrialKey};
+
+/// How several jobs are counted together; where no default applies the screen counts them side by
+/// side and says so.
+pub type Counting = tally::Options;
+
+/// Something that needs a person.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attention {
+    /// What, in words.
+    pub text: String,
+    /// The trial that it is about.
+    pub target: Option<TrialKey>,
+}
+
+/// One line of the warnings view.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Warning {
+    /// Kind, as in the headless JSON.
+    pub kind: String,
+    /// What, where, next step.
+    pub message: String,
+    /// Path, possibly with line; empty when there is none.
+    pub path: String,
+    /// The trial that it is about.
+    pub target: Option<TrialKey>,
+}
+
+/// One line of the errors pane.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ErrorGroup {
+    /// Exception type, or the outcome's word for what ended without one.
+    pub kind: Arc<str>,
+    /// Trials.
+    pub n: usize,
+    /// Of these solved all the same.
+    pub solved: usize,
+    /// Of these with a reward.
+    pub graded: usize,
+    /// Filter that shows them.
+    pub filter: String,
+    /// True for exception types, false for other odd ends.
+    pub is_exception: bool,
+}
+
+/// Everything derived.
+#[derive(Debug, Clone, Default)]
+pub struct Derived {
+    /// The count that headless reports print, too; None before the first job was found.
+    pub tally: Option<Tally>,
+    /// States of the jobs.
+    pub states: Vec<(JobKey, JobState)>,
+    /// Rows by outcome, copies and superseded trials left out, in the order of [`Outcome::ALL`].
+    pub counts: [usize; Outcome::ALL.len()],
+    /// What needs a person, worst first.
+    pub attention: Vec<Attention>,
+    /// Everything odd.
+    pub warnings: Vec<Warning>,
+    /// Errors by type.
+    pub errors: Vec<ErrorGroup>,
+    /// Time left.
+    pub eta: Option<Eta>,
+}
+
+impl Derived {
+    /// State of a job.
+    pub fn state(&self, key: JobKey) -> Option<&JobState> {
+        self.states.iter().find(|(k, _)| *k == key).map(|(_, s)| s)
+    }
+
+    /// The count of one outcome.
+    pub fn count(&self, outcome: Outcome) -> usize {
+        Outcome::ALL.iter().position(|o| *o == outcome).and_then(|i| self.counts.get(i).copied()).unwrap_or(0)
+    }
+}
+
+/// Derives what does not need the rows.
+pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
+    if fleet.jobs().is_empty() {
+        return Derived { warnings: fleet_problems(fleet), ..Derived::default() };
+    }
+    let mut derived = Derived { eta: eta::of_fleet(fleet, now), ..Derived::default() };
+    let tally =
+        tally::count(fleet, counting, now).unwrap_or_else(|_| tally::count_side_by_side(fleet, counting.rule, now));
+    derived.states = fleet.jobs().iter().zip(&tally.jobs).map(|(j, line)| (j.key, line.state.clone())).collect();
+    derived.warnings = tally
+        .warnings
+        .iter()
+        .map(|w| Warning {
+            kind: w.kind.word().to_string(),
+            message: w.message.clone(),
+            path: w.path.clone(),
+            target: target(fleet, &w.path),
+        })
+        .collect();
+    derived.attention = jobs_that_stand_still(fleet, &derived.states);
+    let urgent = tally.warnings.iter().zip(&derived.warnings).filter(|(w, _)| w.kind.needs_person());
+    derived.attention.extend(urgent.map(|(_, w)| Attention {
+        text: format!("{}: {}", w.kind.replace('_', " "), w.message),
+        target: w.target.clone(),
+    }));
+    derived.tally = Some(tally);
+    derived
+}
+
+fn fleet_problems(fleet: &Fleet) -> Vec<Warning> {
+    let warning = |p: &crate::job::Problem| Warning {
+        kind: p.kind.word().to_string(),
+        message: p.message.to_string(),
+        path: p.path.to_string(),
+        target: None,
+    };
+    fleet.problems.iter().map(warning).collect()
+}
+
+fn jobs_that_stand_still(fleet: &Fleet, states: &[(JobKey, JobState)]) -> Vec<Attention> {
+    let mut out = Vec::new();
+    for (job, (_, state)) in fleet.jobs().iter().zip(states) {
+        let next = match state.kind {
+            StateKind::Dead => "nobody works on it any more",
+            StateKind::Interrupted => "it was stopped before its end",
+            StateKind::Unreachable => "tried again and again",
+            _ => continue,
+        };
+        out.push(Attention {
+            text: format!("{} {}: {next} ({})", job.facts.name, state.kind.word(), state.evidence),
+            target: None,
+        });
+    }
+    out
+}
+
+/// The trial that a path lies in.
+fn target(fleet: &Fleet, path: &str) -> Option<TrialKey> {
+    let path = std::path::Path::new(path);
+    fleet.jobs().iter().find_map(|job| {
+        let rest = path.strip_prefix(&job.facts.dir).ok()?;
+        let name = rest.components().next()?.as_os_str().to_str()?;
+        // The path may end in `:line`.
+        let known = job.trials.get_key_value(name).or_else(|| job.trials.get_key_value(name.split(':').next()?));
+        known.map(|(name, _)| TrialKey { job: job.key, trial: name.clone() })
+    })
+}
+
+/// Adds what is counted over the rows.
+pub fn finish(derived: &mut Derived, rows: &[Row]) {
+    let mut groups: BTreeMap<(bool, Arc<str>), ErrorGroup> = BTreeMap::new();
+    for row in rows.iter().filter(|r| r.superseded.is_none()) {
+        if let Some(slot) = Outcome::ALL.iter().position(|o| *o == row.outcome).and_then(|i| derived.counts.get_mut(i))
+        {
+            *slot += 1;
+        }
+        let (is_exception, kind, filter) = match (&row.exception, row.outcome) {
+            (Some(kind), _) => (true, kind.clone(), format!("exception:{kind}")),
+            (None, o @ (Outcome::Phantom | Outcome::Orphaned | Outcome::Unreadable | Outcome::NoReward)) => {
+                (false, Arc::from(o.word()), format!("outcome:{}", o.word().replace(' ', "_")))
+            }
+            _ => continue,
+        };
+        let group = groups.entry((is_exception, kind.clone())).or_insert_with(|| ErrorGroup {
+            kind,
+            n: 0,
+            solved: 0,
+            graded: 0,
+            filter,
+            is_exception,
+        });
+        group.n += 1;
+        group.graded += usize::from(row.reward.is_some());
+        group.solved += usize::from(row.reward == Some(1.0));
+    }
+    derived.errors = groups.into_values().collect();
+    derived.errors.sort_by(|a, b| b.n.cmp(&a.n).then_with(|| a.kind.cmp(&b.kind)));
+}

@@ -1,0 +1,26 @@
+//! What `update` wants done; run by [`super::runtime`].
+
+use super::detail;
+use super::replay;
+use crate::job::TrialKey;
+
+/// One thing to do outside the model.
+#[derive(Debug)]
+pub enum Effect {
+    /// Leave the screen.
+    Quit,
+    /// Draw everything anew.
+    Redraw,
+    /// Give the terminal back to the shell until `fg`.
+    Suspend,
+    /// Put a text on the clipboard.
+    Copy(String),
+    /// Ring the bell.
+    Bell,
+    /// The operator looks at this trial: follow it more closely.
+    Watch(Option<TrialKey>),
+    /// Ask the loader of the trial view.
+    Detail(detail::Request),
+    /// Ask the player.
+    Replay(replay::Request),
+}

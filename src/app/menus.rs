@@ -1,0 +1,87 @@
+//! Menus made from what is on screen.
+
+use super::action::{Action, Context, available};
+use super::model::Model;
+use super::overlay::{Choice, Item, Menu};
+use super::rows::Outcome;
+use super::table::SortKey;
+use crate::job::Phase;
+
+/// Outcomes, phases and exception types with their counts.
+pub fn filters(model: &Model) -> Menu {
+    let mut items = vec![Item {
+        label: "all".to_string(),
+        detail: format!("{}", model.rows.len()),
+        choice: Choice::Filter(String::new()),
+    }];
+    let mut add = |label: String, n: usize, filter: String| {
+        if n > 0 {
+            items.push(Item { label, detail: n.to_string(), choice: Choice::Filter(filter) });
+        }
+    };
+    let clean = model.rows.iter().filter(|r| r.outcome == Outcome::Passed && r.exception.is_none()).count();
+    let queued = model.rows.iter().filter(|r| r.outcome == Outcome::Queued).count();
+    let faults =
+        model.rows.len() - clean - queued - model.rows.iter().filter(|r| r.outcome == Outcome::Running).count();
+    add(
+        "ended, but not a clean pass".to_string(),
+        faults,
+        "!outcome:queued !outcome:running !outcome:passed".to_string(),
+    );
+    for outcome in Outcome::ALL {
+        let n = model.rows.iter().filter(|r| r.outcome == outcome).count();
+        add(format!("outcome  {}", outcome.word()), n, format!("outcome:{}", outcome.word().replace(' ', "_")));
+    }
+    for phase in [
+        Phase::Starting,
+        Phase::EnvironmentSetup,
+        Phase::AgentSetup,
+        Phase::AgentRunning(0),
+        Phase::Verifying,
+        Phase::TearingDown,
+    ] {
+        let n = model.rows.iter().filter(|r| r.phase.word() == phase.word()).count();
+        add(format!("phase  {}", phase.word().replace('_', " ")), n, format!("phase:{}", phase.word()));
+    }
+    for group in model.derived.errors.iter().filter(|g| g.is_exception) {
+        add(format!("exception  {}", group.kind), group.n, group.filter.clone());
+    }
+    Menu { title: "filter by".to_string(), items, selected: 0 }
+}
+
+/// The sort keys.
+pub fn sorts(model: &Model) -> Menu {
+    let items: Vec<Item> = SortKey::ALL
+        .iter()
+        .map(|key| Item {
+            label: key.word().to_string(),
+            detail: if *key == model.table.sort { "now; S turns it round".to_string() } else { String::new() },
+            choice: Choice::Sort(*key),
+        })
+        .collect();
+    let selected = SortKey::ALL.iter().position(|k| *k == model.table.sort).unwrap_or(0);
+    Menu { title: "sort by".to_string(), items, selected }
+}
+
+/// What can be done with what is selected, and why not where it can't.
+pub fn acts(model: &Model) -> Menu {
+    let wanted = [Action::Open, Action::OpenReplay, Action::Copy, Action::FilterMenu, Action::SortMenu, Action::Filter];
+    let has_dir = model.selected_trial().is_some();
+    let items = available(Context::List)
+        .filter(|s| wanted.contains(&s.action))
+        .map(|s| {
+            let needs_dir = matches!(s.action, Action::Open | Action::OpenReplay);
+            let blocked = needs_dir && !has_dir;
+            Item {
+                label: s.title.to_string(),
+                detail: match s.keys.first() {
+                    _ if blocked => "this slot has not begun".to_string(),
+                    Some(key) => key.to_string(),
+                    None => String::new(),
+                },
+                choice: if blocked { Choice::Nothing } else { Choice::Act(s.action) },
+            }
+        })
+        .collect();
+    Menu { title: "act (read-only: nothing here changes the job)".to_string(), items, selected: 0 }
+}

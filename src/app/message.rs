@@ -1,0 +1,27 @@
+//! What can happen to the model.
+
+use super::detail;
+use super::key::Key;
+use super::replay;
+use crate::job::JobEvent;
+
+/// One thing that happened.
+#[derive(Debug)]
+pub enum Msg {
+    /// News of the jobs.
+    Jobs(Vec<JobEvent>),
+    /// A key.
+    Key(Key),
+    /// Text pasted into the terminal.
+    Paste(String),
+    /// The terminal has this size now: columns, rows.
+    Resize(u16, u16),
+    /// Time went by.
+    Tick,
+    /// The loader of the trial view answers.
+    Detail(detail::Reply),
+    /// The player answers.
+    Replay(replay::Reply),
+    /// Something to tell the operator, from an effect.
+    Notice(String),
+}

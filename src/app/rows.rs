@@ -1,0 +1,298 @@
+//! One row per trial and per queued slot: what lists sort, filter and show.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::job::tally::{Place, Tally};
+use crate::job::trial::{Evidence, Limits};
+use crate::job::{Fleet, Grade, Job, JobKey, Phase, Stamp, Trial, TrialKey, phase, time};
+
+/// The one word that sums a row up. Reward and exception stay two columns beside it: a solved
+/// timeout is `passed` and still shows its exception type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Somebody works on it.
+    Running,
+    /// A result without reward or exception.
+    Phantom,
+    /// Files that can not be read.
+    Unreadable,
+    /// No result and nobody to write one.
+    Orphaned,
+    /// Ended with an exception that is no timeout, and not solved.
+    Error,
+    /// Ended by a timeout, and not solved.
+    Timeout,
+    /// Ended well, but no primary reward.
+    NoReward,
+    /// Graded 0.
+    Failed,
+    /// Reward between 0 and 1.
+    Partial,
+    /// Reward 1.
+    Passed,
+    /// Stopped.
+    Cancelled,
+    /// Not begun.
+    Queued,
+}
+
+impl Outcome {
+    /// All of them in the order of the counts line.
+    pub const ALL: [Outcome; 12] = [
+        Outcome::Passed,
+        Outcome::Partial,
+        Outcome::Failed,
+        Outcome::Timeout,
+        Outcome::Error,
+        Outcome::NoReward,
+        Outcome::Cancelled,
+        Outcome::Phantom,
+        Outcome::Orphaned,
+        Outcome::Unreadable,
+        Outcome::Running,
+        Outcome::Queued,
+    ];
+
+    /// The word on the screen and in filters.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Running => "running",
+            Outcome::Phantom => "phantom",
+            Outcome::Unreadable => "unreadable",
+            Outcome::Orphaned => "orphaned",
+            Outcome::Error => "error",
+            Outcome::Timeout => "timeout",
+            Outcome::NoReward => "no reward",
+            Outcome::Failed => "failed",
+            Outcome::Partial => "partial",
+            Outcome::Passed => "passed",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Queued => "queued",
+        }
+    }
+
+    fn of(trial: &Trial, phase: Phase) -> Outcome {
+        let Some(result) = &trial.result else {
+            return match phase {
+                Phase::Orphaned => Outcome::Orphaned,
+                Phase::Unreadable => Outcome::Unreadable,
+                Phase::Queued | Phase::RetryWait => Outcome::Queued,
+                _ => Outcome::Running,
+            };
+        };
+        match (result.grade(), result.exception_type()) {
+            (Grade::Passed, _) => Outcome::Passed,
+            (Grade::Partial, _) => Outcome::Partial,
+            (_, Some(kind)) if result.is_cancelled() || &**kind == crate::job::outcome::CANCELLED => Outcome::Cancelled,
+            (_, Some(kind)) if kind.ends_with("TimeoutError") || &**kind == "Timeout" => Outcome::Timeout,
+            (_, Some(_)) => Outcome::Error,
+            (Grade::Failed, None) => Outcome::Failed,
+            (Grade::NoReward, None) if result.is_phantom() => Outcome::Phantom,
+            (Grade::NoReward, None) => Outcome::NoReward,
+        }
+    }
+}
+
+/// Identity of a row, stable while everything moves.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RowId {
+    /// A trial with a directory.
+    Trial(TrialKey),
+    /// A queued slot: job and slot name.
+    Slot(JobKey, Arc<str>),
+}
+
+/// Where a trial is in time: elapsed against its limit.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Timing {
+    /// Start of what is measured (the agent phase, the verifier, …).
+    pub from: Stamp,
+    /// Its end, once it is over.
+    pub until: Option<Stamp>,
+    /// Limit in seconds, where known.
+    pub limit: Option<f64>,
+    /// True when the start was inferred from file times.
+    pub inferred: bool,
+}
+
+impl Timing {
+    /// Seconds elapsed at `now`.
+    pub fn elapsed(&self, now: Stamp) -> f64 {
+        time::seconds_between(self.from, self.until.unwrap_or(now)).unwrap_or(0.0)
+    }
+}
+
+/// One row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Identity.
+    pub id: RowId,
+    /// Its job.
+    pub job: JobKey,
+    /// Directory name; empty for a queued slot.
+    pub name: Arc<str>,
+    /// Task.
+    pub task: Arc<str>,
+    /// Phase.
+    pub phase: Phase,
+    /// Summary word.
+    pub outcome: Outcome,
+    /// Episode it is in (running) or number entered (done).
+    pub episodes: Option<u32>,
+    /// Elapsed against limit.
+    pub timing: Option<Timing>,
+    /// Completion tokens so far or in all.
+    pub output_tokens: Option<u64>,
+    /// Primary reward, also when it is known before the result.
+    pub reward: Option<f64>,
+    /// Exception type, also when it is known before the result.
+    pub exception: Option<Arc<str>>,
+    /// Start of the trial.
+    pub started: Option<Stamp>,
+    /// End of the trial.
+    pub finished: Option<Stamp>,
+    /// Last sign of progress of a running trial.
+    pub last_step: Option<Stamp>,
+    /// Set when another trial stands for its slot, or it is a copy of one: that one's name.
+    pub superseded: Option<Arc<str>>,
+}
+
+impl Row {
+    fn of_trial(job: &Job, trial: &Trial, phase: Phase) -> Row {
+        let mut row = Row {
+            id: RowId::Trial(TrialKey { job: job.key, trial: trial.name.clone() }),
+            job: job.key,
+            name: trial.name.clone(),
+            task: trial.task.clone(),
+            phase,
+            outcome: Outcome::of(trial, phase),
+            episodes: None,
+            timing: None,
+            output_tokens: None,
+            reward: None,
+            exception: None,
+            started: None,
+            finished: None,
+            last_step: None,
+            superseded: None,
+        };
+        if let Some(result) = &trial.result {
+            row.episodes = result.n_episodes;
+            row.output_tokens = result.tokens.output;
+            row.reward = result.rewards.primary();
+            row.exception = result.exception_type().cloned();
+            row.started = result.started;
+            row.finished = result.finished;
+            let agent = result.spans.agent;
+            row.timing = match (agent.started, agent.finished) {
+                (Some(from), until @ Some(_)) => {
+                    Some(Timing { from, until, limit: trial.limits.agent, inferred: false })
+                }
+                _ => match (result.started, result.finished) {
+                    (Some(from), until @ Some(_)) => Some(Timing { from, until, limit: None, inferred: false }),
+                    _ => None,
+                },
+            };
+        } else if let Some(evidence) = &trial.evidence {
+            row.fill_live(evidence, &trial.limits);
+        }
+        row
+    }
+
+    fn of_slot(job: &Job, label: Arc<str>, task: Arc<str>) -> Row {
+        Row {
+            id: RowId::Slot(job.key, label),
+            job: job.key,
+            name: Arc::from(""),
+            task,
+            phase: Phase::Queued,
+            outcome: Outcome::Queued,
+            episodes: None,
+            timing: None,
+            output_tokens: None,
+            reward: None,
+            exception: None,
+            started: None,
+            finished: None,
+            last_step: None,
+            superseded: None,
+        }
+    }
+
+    fn fill_live(&mut self, e: &Evidence, limits: &Limits) {
+        self.started = e.began;
+        self.last_step = e.trajectory.and_then(|p| p.last_step).or(e.newest);
+        self.output_tokens = e.trajectory.and_then(|p| p.tokens.output);
+        self.reward = e.reward.and_then(|r| r.value);
+        self.exception = e.exception.as_ref().and_then(|x| x.kind.clone());
+        self.episodes = match self.phase {
+            Phase::AgentRunning(n) => Some(n),
+            _ => e.trajectory.map(|p| p.episodes),
+        };
+        let since = phase::since(e).or(e.began);
+        let timing = |from: Option<Stamp>, limit: Option<f64>, inferred| {
+            from.map(|from| Timing { from, until: None, limit, inferred })
+        };
+        self.timing = match self.phase {
+            Phase::AgentRunning(_) => match e.trajectory.and_then(|p| p.first_step) {
+                Some(first) => timing(Some(first), limits.agent, false),
+                None => timing(e.config.map(|c| c.modified).or(e.began), limits.agent, true),
+            },
+            Phase::EnvironmentSetup => timing(since, limits.environment, true),
+            Phase::AgentSetup => timing(since, limits.agent_setup, true),
+            Phase::Verifying => timing(since, limits.verifier, true),
+            Phase::Orphaned => match (e.began, e.newest) {
+                (Some(from), until @ Some(_)) => Some(Timing { from, until, limit: None, inferred: true }),
+                _ => None,
+            },
+            _ => timing(since, None, true),
+        };
+    }
+
+    /// True when a clock on this row has to go on.
+    pub fn ticks(&self) -> bool {
+        self.timing.is_some_and(|t| t.until.is_none()) && self.phase.is_running()
+    }
+}
+
+/// All rows of the count, in its order.
+pub fn build(fleet: &Fleet, tally: &Tally) -> Vec<Row> {
+    let mut rows = Vec::with_capacity(tally.rows.len());
+    // Directories that a retry has removed and not made again yet, by job and task.
+    let mut waiting: HashMap<(usize, &str), u32> = HashMap::new();
+    for (at, job) in fleet.jobs().iter().enumerate() {
+        for task in job.retry_wait.values() {
+            *waiting.entry((at, task)).or_default() += 1;
+        }
+    }
+    for counted in &tally.rows {
+        let Some(job) = fleet.jobs().get(counted.job) else { continue };
+        let trial = counted.trial.as_ref().and_then(|name| job.trials.get(name));
+        let row = match trial {
+            Some(trial) => {
+                let mut row = Row::of_trial(job, trial, counted.phase);
+                row.superseded = match (&counted.superseded_by, counted.place) {
+                    (Some((_, by)), _) => Some(by.clone()),
+                    (None, Place::Chosen) => None,
+                    (None, _) => Some(Arc::from("not in the plan")),
+                };
+                row
+            }
+            None => {
+                let label: Arc<str> = match &counted.slot {
+                    Some(slot) => slot.to_string().into(),
+                    None => counted.task.clone(),
+                };
+                let mut row = Row::of_slot(job, label, counted.task.clone());
+                if let Some(n) = waiting.get_mut(&(counted.job, &*counted.task)).filter(|n| **n > 0) {
+                    *n -= 1;
+                    row.phase = Phase::RetryWait;
+                }
+                row
+            }
+        };
+        rows.push(row);
+    }
+    rows
+}

@@ -1,0 +1,286 @@
+//! The loop: waits for one thing, takes in all that is there, draws at most one frame.
+//!
+//! There is no tick. The loop sleeps until news, a key or a signal comes, or for a second while a
+//! clock is on the screen; a finished job costs nothing.
+
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
+
+use super::effect::Effect;
+use super::key::Key;
+use super::message::Msg;
+use super::model::Model;
+use super::{detail, detail_worker, replay, replay_worker, update};
+use crate::job::{JobEvent, Stamp, TrialKey};
+use crate::tty::signals::{Request, Signals};
+use crate::tty::{Guard, Input, Term, TtyError};
+
+/// Least time between two frames when news drive them, and when a key does.
+const FRAME: Duration = Duration::from_millis(33);
+const FRAME_INPUT: Duration = Duration::from_millis(8);
+/// Messages taken in before a frame is due all the same.
+const DRAIN: usize = 256;
+
+/// How the screen was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Left {
+    /// The operator quit.
+    Quit,
+    /// A signal: its number.
+    Signal(i32),
+    /// The terminal is gone.
+    Gone,
+}
+
+/// What the runtime needs from outside.
+pub struct Wiring {
+    /// Batches of news from the follower; None when no job is attached.
+    pub jobs: Option<Receiver<Vec<JobEvent>>>,
+    /// Told which trial the operator looks at.
+    pub watch: Box<dyn FnMut(Option<TrialKey>)>,
+    /// Effects to run before anything else.
+    pub first: Vec<Effect>,
+    /// Leaves the screen when something is sent.
+    pub leave: Option<oneshot::Receiver<()>>,
+}
+
+/// What wakes the loop.
+enum Wake {
+    Input(Option<Input>),
+    Jobs(Option<Vec<JobEvent>>),
+    Reply(Option<Msg>),
+    Signal(Request),
+    Leave(bool),
+    Time,
+}
+
+/// Runs the screen until it is left.
+///
+/// # Errors
+/// When the terminal can not be set up or written for a reason other than being closed.
+pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
+    let Wiring { mut jobs, watch, first, mut leave } = wiring;
+    let (input_tx, mut input) = channel::<Input>(64);
+    crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
+    let (reply_tx, mut replies) = channel::<Msg>(64);
+    let mut signals = Signals::new().map_err(TtyError::Setup)?;
+    let mut runner = Runner::new(reply_tx, watch);
+    if let Some(left) = runner.all(model, term, guard, first)? {
+        return Ok(left);
+    }
+    let mut drawn: Option<Instant> = None;
+    let mut due: Option<Instant> = Some(Instant::now());
+    loop {
+        let now = Instant::now();
+        if due.is_some_and(|d| d <= now) {
+            model.now = Stamp::now();
+            update::settle(model);
+            match term.draw(|frame| crate::ui::draw(model, frame)) {
+                Ok(()) => {}
+                Err(TtyError::Gone(_)) => return Ok(Left::Gone),
+                Err(error) => return Err(error),
+            }
+            drawn = Some(Instant::now());
+            due = None;
+        }
+        let wait = match (due, model.tick_after()) {
+            (Some(due), _) => Some(due.saturating_duration_since(Instant::now())),
+            (None, Some(tick)) => Some(tick),
+            (None, None) => None,
+        };
+        let wake = tokio::select! {
+            biased;
+            request = signals.next() => Wake::Signal(request),
+            i = input.recv() => Wake::Input(i),
+            reply = replies.recv() => Wake::Reply(reply),
+            events = receive(&mut jobs) => Wake::Jobs(events),
+            told = told(&mut leave) => Wake::Leave(told),
+            () = sleep(wait) => Wake::Time,
+        };
+        let mut by_key = false;
+        let mut messages = Vec::new();
+        match wake {
+            Wake::Signal(Request::Stop(_, number)) => return Ok(Left::Signal(number)),
+            Wake::Signal(Request::Continued) => {
+                guard.reassert()?;
+                term.clear();
+            }
+            Wake::Leave(true) => return Ok(Left::Quit),
+            Wake::Leave(false) => leave = None,
+            Wake::Input(None) => return Ok(Left::Gone),
+            Wake::Input(Some(first)) => {
+                by_key = true;
+                let mut next = Some(first);
+                while let Some(i) = next {
+                    match message(i) {
+                        Heard::Message(msg) => messages.push(msg),
+                        Heard::Gone => return Ok(Left::Gone),
+                        Heard::Nothing => {}
+                    }
+                    next = if messages.len() < DRAIN { input.try_recv().ok() } else { None };
+                }
+            }
+            Wake::Jobs(None) => jobs = None,
+            Wake::Jobs(Some(events)) => {
+                messages.push(Msg::Jobs(events));
+                while messages.len() < DRAIN {
+                    match jobs.as_mut().map(|j| j.try_recv()) {
+                        Some(Ok(events)) => messages.push(Msg::Jobs(events)),
+                        _ => break,
+                    }
+                }
+            }
+            Wake::Reply(None) => {}
+            Wake::Reply(Some(msg)) => {
+                messages.push(msg);
+                while let Ok(msg) = replies.try_recv() {
+                    messages.push(msg);
+                }
+            }
+            Wake::Time => messages.push(Msg::Tick),
+        }
+        for msg in messages {
+            // A key acts on rows that are up to date with what came before it.
+            if matches!(msg, Msg::Key(_)) {
+                update::settle(model);
+            }
+            let effects = update::update(model, Stamp::now(), msg);
+            if let Some(left) = runner.all(model, term, guard, effects)? {
+                return Ok(left);
+            }
+        }
+        let least = if by_key { FRAME_INPUT } else { FRAME };
+        let next = drawn.map_or_else(Instant::now, |d| d + least);
+        due = Some(due.map_or(next, |d| d.min(next)));
+    }
+}
+
+async fn receive(jobs: &mut Option<Receiver<Vec<JobEvent>>>) -> Option<Vec<JobEvent>> {
+    match jobs {
+        Some(jobs) => jobs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// True when told to leave, false when nobody is left who could tell.
+async fn told(leave: &mut Option<oneshot::Receiver<()>>) -> bool {
+    match leave {
+        Some(leave) => leave.await.is_ok(),
+        None => std::future::pending().await,
+    }
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+enum Heard {
+    Message(Msg),
+    Nothing,
+    Gone,
+}
+
+fn message(input: Input) -> Heard {
+    match input {
+        Input::Key(event) => key(event).map_or(Heard::Nothing, |k| Heard::Message(Msg::Key(k))),
+        Input::Paste(text) => Heard::Message(Msg::Paste(text)),
+        Input::Resize(columns, rows) => Heard::Message(Msg::Resize(columns, rows)),
+        Input::Focus(_) | Input::Mouse(_) => Heard::Nothing,
+        Input::Gone(_) => Heard::Gone,
+    }
+}
+
+/// The program's own key for one of crossterm's; None for keys that nothing is bound to.
+fn key(event: KeyEvent) -> Option<Key> {
+    let control = event.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match event.code {
+        KeyCode::Char(c) if control => Key::Ctrl(c.to_ascii_lowercase()),
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Esc => Key::Esc,
+        KeyCode::BackTab => Key::BackTab,
+        KeyCode::Tab if event.modifiers.contains(KeyModifiers::SHIFT) => Key::BackTab,
+        KeyCode::Tab => Key::Tab,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Delete => Key::Delete,
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        _ => return None,
+    })
+}
+
+/// Runs effects. The loader and the player are started when they are asked for the first time.
+struct Runner {
+    replies: Sender<Msg>,
+    watch: Box<dyn FnMut(Option<TrialKey>)>,
+    detail: Option<detail_worker::Handle>,
+    player: Option<replay_worker::Handle>,
+}
+
+impl Runner {
+    fn new(replies: Sender<Msg>, watch: Box<dyn FnMut(Option<TrialKey>)>) -> Runner {
+        Runner { replies, watch, detail: None, player: None }
+    }
+
+    fn all(
+        &mut self,
+        model: &mut Model,
+        term: &mut Term,
+        guard: &mut Guard,
+        effects: Vec<Effect>,
+    ) -> Result<Option<Left>, TtyError> {
+        for effect in effects {
+            match effect {
+                Effect::Quit => return Ok(Some(Left::Quit)),
+                Effect::Redraw => term.clear(),
+                Effect::Suspend => {
+                    guard.suspend()?;
+                    term.clear();
+                }
+                Effect::Copy(text) => {
+                    let said = match term.copy(&text) {
+                        Ok(via) => format!("sent to the clipboard via {}: {text}", via.word()),
+                        Err(error) => format!("not copied ({error}): {text}"),
+                    };
+                    update::notice(model, said);
+                }
+                Effect::Bell => match term.bell() {
+                    Err(TtyError::Gone(_)) => return Ok(Some(Left::Gone)),
+                    other => other?,
+                },
+                Effect::Watch(key) => (self.watch)(key),
+                Effect::Detail(request) => self.detail(request),
+                Effect::Replay(request) => self.replay(request),
+            }
+        }
+        Ok(None)
+    }
+
+    fn detail(&mut self, request: detail::Request) {
+        let replies = self.replies.clone();
+        let worker = self.detail.get_or_insert_with(|| {
+            detail_worker::spawn(move |reply| replies.blocking_send(Msg::Detail(reply)).is_ok())
+        });
+        worker.ask(request);
+    }
+
+    fn replay(&mut self, request: replay::Request) {
+        let replies = self.replies.clone();
+        let worker = self.player.get_or_insert_with(|| {
+            replay_worker::spawn(move |reply| replies.blocking_send(Msg::Replay(reply)).is_ok())
+        });
+        worker.ask(request);
+    }
+}

@@ -1,0 +1,573 @@
+//! `update(model, message) -> effects`: the only place where the model changes. Pure: no clock, no
+//! I/O; the time comes with the call.
+
+use super::action::{self, Action, Context};
+use super::derived;
+use super::detail::TrialView;
+use super::effect::Effect;
+use super::key::Key;
+use super::menus;
+use super::message::Msg;
+use super::model::{Model, Notice, Room, View};
+use super::overlay::{Choice, Overlay, Palette, PromptKind};
+use super::replay::{ReplayView, Source};
+use super::rows::{self, RowId};
+use crate::job::{JobEvent, Stamp, TrialKey};
+
+/// Seconds that a notice stays.
+const NOTICE_SECONDS: i64 = 6;
+
+/// Rows from which on they are rebuilt only so often during a first scan.
+const BIG: usize = 1500;
+const BIG_PAUSE_MS: i128 = 250;
+
+/// Takes in one message.
+pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
+    model.now = now;
+    if model.notice.as_ref().is_some_and(|n| now.duration_since(n.since).as_secs() >= NOTICE_SECONDS) {
+        model.notice = None;
+    }
+    match msg {
+        Msg::Jobs(events) => jobs(model, events),
+        Msg::Key(key) => on_key(model, key),
+        Msg::Paste(text) => {
+            match &mut model.overlay {
+                Some(Overlay::Prompt(_, input, _)) => input.paste(&text),
+                Some(Overlay::Palette(palette)) => {
+                    palette.input.paste(&text);
+                    palette.search();
+                }
+                _ => {}
+            }
+            typed(model)
+        }
+        Msg::Resize(columns, rows) => {
+            model.size = (columns, rows);
+            match &mut model.replay {
+                Some(replay) => replay.act(Action::Redraw, picture(model.size)),
+                None => Vec::new(),
+            }
+        }
+        Msg::Tick => Vec::new(),
+        Msg::Detail(reply) => model.trial.as_mut().map(|t| t.reply(reply)).unwrap_or_default(),
+        Msg::Replay(reply) => model.replay.as_mut().map(|r| r.reply(reply)).unwrap_or_default(),
+        Msg::Notice(text) => {
+            notice(model, text);
+            Vec::new()
+        }
+    }
+}
+
+/// Brings rows, counts and order up to date; called once before a frame, not once per message.
+pub fn settle(model: &mut Model) {
+    let since = model.now.duration_since(model.built_at);
+    // Counting thousands of trials takes milliseconds: while news pour in, not for each of them.
+    let busy =
+        model.rows.len() > BIG && since.as_millis() < BIG_PAUSE_MS && model.fleet.jobs().iter().any(|j| !j.settled);
+    let changed = model.stale || (model.built != model.fleet.revision && !busy);
+    // Phases and states also change with time alone (a job that falls silent).
+    let aged = since.as_secs() >= 1 && model.tick_after().is_some();
+    if !changed && !aged {
+        return;
+    }
+    model.built = model.fleet.revision;
+    model.built_at = model.now;
+    let derived = derived::derive(&model.fleet, model.now, &model.counting);
+    let rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
+    let old = std::mem::replace(&mut model.rows, rows);
+    model.derived = derived;
+    derived::finish(&mut model.derived, &model.rows);
+    if model.stale {
+        model.table.refresh(&model.rows, &model.fleet, model.now, true);
+    } else {
+        model.table.carry_over(&old, &model.rows, &model.fleet, model.now);
+    }
+    model.stale = false;
+    model.errors_at = model.errors_at.min(model.derived.errors.len().saturating_sub(1));
+    model.log_at = model.log_at.min(model.derived.warnings.len().saturating_sub(1));
+    model.jobs_at = model.jobs_at.min(model.fleet.jobs().len().saturating_sub(1));
+}
+
+fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
+    let open = model.trial.as_ref().map(|t| t.key.clone());
+    let mut touched = false;
+    for event in events {
+        if let (JobEvent::Trial(job, trial), Some(key)) = (&event, &open) {
+            touched |= *job == key.job && trial.name == key.trial;
+        }
+        model.fleet.apply(event);
+    }
+    if !touched {
+        return Vec::new();
+    }
+    let trial = open.and_then(|key| model.fleet.job(key.job)?.trials.get(&key.trial));
+    match (&mut model.trial, trial) {
+        (Some(view), Some(trial)) => view.changed(trial),
+        _ => Vec::new(),
+    }
+}
+
+/// Shows a message on the last line.
+pub fn notice(model: &mut Model, text: impl Into<String>) {
+    model.notice = Some(Notice { text: text.into(), since: model.now });
+}
+
+/// Columns and rows that the replay has for the terminal picture.
+fn picture((columns, rows): (u16, u16)) -> (u16, u16) {
+    (columns, rows.saturating_sub(4))
+}
+
+fn page(model: &Model) -> usize {
+    usize::from(model.size.1).saturating_sub(8).max(1)
+}
+
+fn on_key(model: &mut Model, key: Key) -> Vec<Effect> {
+    if key == Key::Ctrl('c') {
+        return vec![Effect::Quit];
+    }
+    if model.overlay.is_some() {
+        return overlay_key(model, key);
+    }
+    match action::lookup(model.context(), key) {
+        Some(action) => act(model, action),
+        None => {
+            notice(model, format!("{key} does nothing here; ? lists what does"));
+            Vec::new()
+        }
+    }
+}
+
+fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
+    let Some(mut overlay) = model.overlay.take() else { return Vec::new() };
+    let rows = page(model);
+    match &mut overlay {
+        Overlay::Prompt(kind, input, _) => {
+            let kind = *kind;
+            match key {
+                Key::Esc => {
+                    if kind == PromptKind::Filter {
+                        set_filter(model, "");
+                    }
+                    return Vec::new();
+                }
+                Key::Enter => {
+                    let text = input.text();
+                    return match kind {
+                        PromptKind::Filter => {
+                            match model.table.set_filter(&text) {
+                                Ok(()) => model.stale = true,
+                                Err(why) => {
+                                    model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
+                                }
+                            }
+                            Vec::new()
+                        }
+                        PromptKind::Search => search(model, &text),
+                    };
+                }
+                key => {
+                    input.key(key);
+                }
+            }
+        }
+        Overlay::Menu(menu) => match key {
+            Key::Esc | Key::Char('q') => return Vec::new(),
+            Key::Down | Key::Char('j') => menu.selected = (menu.selected + 1).min(menu.items.len().saturating_sub(1)),
+            Key::Up | Key::Char('k') => menu.selected = menu.selected.saturating_sub(1),
+            Key::PageDown => menu.selected = (menu.selected + 10).min(menu.items.len().saturating_sub(1)),
+            Key::PageUp => menu.selected = menu.selected.saturating_sub(10),
+            Key::Char('g') | Key::Home => menu.selected = 0,
+            Key::Char('G') | Key::End => menu.selected = menu.items.len().saturating_sub(1),
+            Key::Enter | Key::Char('l') => {
+                let choice = menu.items.get(menu.selected).map(|i| i.choice.clone());
+                return match choice {
+                    Some(choice) => choose(model, choice),
+                    None => Vec::new(),
+                };
+            }
+            _ => {}
+        },
+        Overlay::Help(top) => match key {
+            Key::Down | Key::Char('j') => *top += 1,
+            Key::Up | Key::Char('k') => *top = top.saturating_sub(1),
+            Key::PageDown | Key::Char(' ') | Key::Ctrl('d') => *top += rows,
+            Key::PageUp | Key::Ctrl('u') => *top = top.saturating_sub(rows),
+            Key::Char('g') | Key::Home => *top = 0,
+            Key::Char('G') | Key::End => *top = usize::MAX / 2,
+            _ => return Vec::new(),
+        },
+        Overlay::Palette(palette) => match key {
+            Key::Esc => return Vec::new(),
+            Key::Down | Key::Ctrl('n') => {
+                palette.selected = (palette.selected + 1).min(palette.matches.len().saturating_sub(1));
+            }
+            Key::Up | Key::Ctrl('p') => palette.selected = palette.selected.saturating_sub(1),
+            Key::Enter => {
+                return match palette.matches.get(palette.selected) {
+                    Some(spec) => act(model, spec.action),
+                    None => Vec::new(),
+                };
+            }
+            key => {
+                if palette.input.key(key) {
+                    palette.search();
+                }
+            }
+        },
+    }
+    model.overlay = Some(overlay);
+    typed(model)
+}
+
+/// What was typed takes effect at once where it can.
+fn typed(model: &mut Model) -> Vec<Effect> {
+    let Some(Overlay::Prompt(PromptKind::Filter, input, error)) = &mut model.overlay else { return Vec::new() };
+    let text = input.text();
+    match model.table.set_filter(&text) {
+        Ok(()) => {
+            *error = None;
+            model.stale = true;
+        }
+        Err(why) => *error = Some(why),
+    }
+    Vec::new()
+}
+
+fn set_filter(model: &mut Model, text: &str) {
+    match model.table.set_filter(text) {
+        Ok(()) => model.stale = true,
+        Err(why) => notice(model, why),
+    }
+}
+
+fn choose(model: &mut Model, choice: Choice) -> Vec<Effect> {
+    match choice {
+        Choice::Filter(text) => {
+            set_filter(model, &text);
+            home(model);
+            Vec::new()
+        }
+        Choice::Sort(key) => {
+            model.table.sort = key;
+            model.table.inverted = false;
+            model.stale = true;
+            Vec::new()
+        }
+        Choice::Act(action) => act(model, action),
+        Choice::Nothing => Vec::new(),
+    }
+}
+
+fn home(model: &mut Model) {
+    model.views = vec![View::Trials];
+    model.focus_errors = false;
+}
+
+fn show(model: &mut Model, view: View) {
+    let effects_needed = matches!(model.view(), View::Trial | View::Replay);
+    debug_assert!(!effects_needed || model.views.len() > 1);
+    model.views = if view == View::Trials { vec![View::Trials] } else { vec![View::Trials, view] };
+    model.focus_errors = false;
+}
+
+fn close_views(model: &mut Model) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    if model.replay.take().is_some() {
+        effects.push(Effect::Replay(super::replay::Request::Close));
+    }
+    if model.trial.take().is_some() {
+        effects.push(Effect::Detail(super::detail::Request::Close));
+        effects.push(Effect::Watch(None));
+    }
+    effects
+}
+
+fn search(model: &mut Model, text: &str) -> Vec<Effect> {
+    match model.view() {
+        View::Trial => model.trial.as_mut().map(|t| t.search(text)).unwrap_or_default(),
+        View::Replay => model.replay.as_mut().map(|r| r.search(text)).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
+fn back(model: &mut Model) -> Vec<Effect> {
+    match model.view() {
+        View::Replay => {
+            model.replay = None;
+            if model.replay_only {
+                return vec![Effect::Replay(super::replay::Request::Close), Effect::Quit];
+            }
+            model.views.pop();
+            vec![Effect::Replay(super::replay::Request::Close)]
+        }
+        View::Trial => {
+            model.trial = None;
+            model.views.pop();
+            vec![Effect::Detail(super::detail::Request::Close), Effect::Watch(None)]
+        }
+        View::Trials if model.focus_errors => {
+            model.focus_errors = false;
+            Vec::new()
+        }
+        View::Trials if !model.table.filter_text.is_empty() => {
+            set_filter(model, "");
+            Vec::new()
+        }
+        View::Trials => vec![Effect::Quit],
+        _ => {
+            model.views.pop();
+            Vec::new()
+        }
+    }
+}
+
+/// Does an action in the current view.
+pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
+    match action {
+        Action::Quit => return vec![Effect::Quit],
+        Action::Back => return back(model),
+        Action::Help => {
+            model.overlay = Some(Overlay::Help(0));
+            return Vec::new();
+        }
+        Action::Palette => {
+            model.overlay = Some(Overlay::Palette(Palette::new(model.context())));
+            return Vec::new();
+        }
+        Action::Redraw => return vec![Effect::Redraw],
+        Action::Suspend => return vec![Effect::Suspend],
+        Action::ViewTrials | Action::ViewErrors | Action::ViewLog | Action::ViewJobs => {
+            if model.replay_only {
+                notice(model, "no job is attached: pilothouse attach <dir>");
+                return Vec::new();
+            }
+            let effects = close_views(model);
+            show(
+                model,
+                match action {
+                    Action::ViewErrors => View::Errors,
+                    Action::ViewLog => View::Log,
+                    Action::ViewJobs => View::Jobs,
+                    _ => View::Trials,
+                },
+            );
+            return effects;
+        }
+        Action::NextAttention => return next_attention(model),
+        Action::Copy => return copy(model),
+        Action::SeekPercent(_) if model.context() != Context::Replay => return Vec::new(),
+        _ => {}
+    }
+    match model.view() {
+        View::Trial => trial_act(model, action),
+        View::Replay => {
+            if action == Action::Search {
+                model.overlay = Some(Overlay::Prompt(PromptKind::Search, Default::default(), None));
+                return Vec::new();
+            }
+            let size = picture(model.size);
+            model.replay.as_mut().map(|r| r.act(action, size)).unwrap_or_default()
+        }
+        view => list_act(model, view, action),
+    }
+}
+
+fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
+    match action {
+        Action::Search => {
+            model.overlay = Some(Overlay::Prompt(PromptKind::Search, Default::default(), None));
+            Vec::new()
+        }
+        Action::NextTrial | Action::PrevTrial => {
+            let by = if action == Action::NextTrial { 1 } else { -1 };
+            model.table.step(by, &model.rows, model.now);
+            match model.selected_trial() {
+                Some(key) => open_trial(model, key),
+                None => {
+                    model.table.step(-by, &model.rows, model.now);
+                    notice(model, "no further trial that has a directory");
+                    Vec::new()
+                }
+            }
+        }
+        Action::OpenReplay => {
+            let at = model.trial.as_ref().map(|t| (t.key.clone(), t.episode()));
+            match at {
+                Some((key, episode)) => open_replay(model, &key, episode),
+                None => Vec::new(),
+            }
+        }
+        action => {
+            let height = page(model);
+            model.trial.as_mut().map(|t| t.act(action, height)).unwrap_or_default()
+        }
+    }
+}
+
+/// Opens the trial view.
+pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
+    let Some(job) = model.fleet.job(key.job) else { return Vec::new() };
+    let Some(trial) = job.trials.get(&key.trial) else { return Vec::new() };
+    let dir = job.facts.dir.join(&*key.trial);
+    let (view, mut effects) = TrialView::open(key.clone(), dir, trial);
+    model.trial = Some(view);
+    if model.view() != View::Trial {
+        model.views.push(View::Trial);
+    }
+    effects.push(Effect::Watch(Some(key)));
+    effects
+}
+
+fn open_replay(model: &mut Model, key: &TrialKey, episode: Option<usize>) -> Vec<Effect> {
+    let Some(job) = model.fleet.job(key.job) else { return Vec::new() };
+    let path = job.facts.dir.join(&*key.trial);
+    let (view, effects) = ReplayView::open(Source { path, title: key.trial.to_string(), episode });
+    model.replay = Some(view);
+    model.views.push(View::Replay);
+    effects
+}
+
+/// Opens the replay of one file or trial dir and nothing else.
+pub fn replay_only(model: &mut Model, source: Source) -> Vec<Effect> {
+    let (view, effects) = ReplayView::open(source);
+    model.replay = Some(view);
+    model.replay_only = true;
+    model.views = vec![View::Trials, View::Replay];
+    effects
+}
+
+fn list_act(model: &mut Model, view: View, action: Action) -> Vec<Effect> {
+    let errors_focused = view == View::Errors || (view == View::Trials && model.focus_errors);
+    match action {
+        Action::Filter => {
+            home(model);
+            let input = super::input::Input::new(&model.table.filter_text);
+            model.overlay = Some(Overlay::Prompt(PromptKind::Filter, input, None));
+        }
+        Action::FilterMenu => model.overlay = Some(Overlay::Menu(menus::filters(model))),
+        Action::ClearFilter => set_filter(model, ""),
+        Action::SortMenu => model.overlay = Some(Overlay::Menu(menus::sorts(model))),
+        Action::InvertSort => {
+            model.table.inverted = !model.table.inverted;
+            model.stale = true;
+        }
+        Action::Acts => model.overlay = Some(Overlay::Menu(menus::acts(model))),
+        Action::NextPane => match (view, model.room()) {
+            (View::Trials, Room::Double) if !model.zoom => model.focus_errors = !model.focus_errors,
+            (View::Trials, _) => show(model, View::Errors),
+            _ => show(model, View::Trials),
+        },
+        Action::Zoom => model.zoom = !model.zoom,
+        Action::OpenReplay => {
+            return match model.selected_trial() {
+                Some(key) => open_replay(model, &key, None),
+                None => {
+                    notice(model, "nothing to replay: this slot has not begun");
+                    Vec::new()
+                }
+            };
+        }
+        Action::Open => return open(model, view, errors_focused),
+        Action::Down | Action::Up | Action::PageDown | Action::PageUp | Action::Top | Action::Bottom => {
+            let page = page(model) as isize;
+            let by = match action {
+                Action::Down => 1,
+                Action::Up => -1,
+                Action::PageDown => page,
+                Action::PageUp => -page,
+                Action::Top => isize::MIN / 2,
+                _ => isize::MAX / 2,
+            };
+            let (at, len) = match view {
+                View::Trials if !errors_focused => {
+                    model.table.step(by, &model.rows, model.now);
+                    return Vec::new();
+                }
+                View::Log => (&mut model.log_at, model.derived.warnings.len()),
+                View::Jobs => (&mut model.jobs_at, model.fleet.jobs().len()),
+                _ => (&mut model.errors_at, model.derived.errors.len()),
+            };
+            *at = at.saturating_add_signed(by).min(len.saturating_sub(1));
+        }
+        _ => {}
+    }
+    Vec::new()
+}
+
+fn open(model: &mut Model, view: View, errors_focused: bool) -> Vec<Effect> {
+    match view {
+        View::Jobs => {
+            let name = model.fleet.jobs().get(model.jobs_at).map(|j| j.facts.name.clone());
+            if let Some(name) = name {
+                set_filter(model, &format!("job:\"{name}\""));
+                home(model);
+            }
+        }
+        View::Log => {
+            let target = model.derived.warnings.get(model.log_at).and_then(|w| w.target.clone());
+            match target {
+                Some(key) => return open_trial(model, key),
+                None => notice(model, "this one is about no trial; y copies its path"),
+            }
+        }
+        _ if errors_focused => {
+            if let Some(group) = model.derived.errors.get(model.errors_at) {
+                let filter = group.filter.clone();
+                set_filter(model, &filter);
+                home(model);
+            }
+        }
+        _ => match model.selected_trial() {
+            Some(key) => return open_trial(model, key),
+            None if model.rows.is_empty() => notice(model, "no trial yet"),
+            None => notice(model, "this slot has not begun: there is no trial to open"),
+        },
+    }
+    Vec::new()
+}
+
+fn next_attention(model: &mut Model) -> Vec<Effect> {
+    let items = &model.derived.attention;
+    if items.is_empty() {
+        notice(model, "nothing needs you");
+        return Vec::new();
+    }
+    let at = model.attention_at % items.len();
+    let (text, target) = items.get(at).map(|i| (i.text.clone(), i.target.clone())).unwrap_or_default();
+    model.attention_at = at + 1;
+    let message = format!("{} of {}: {text}", at + 1, model.derived.attention.len());
+    let mut effects = Vec::new();
+    if let Some(key) = target {
+        effects = close_views(model);
+        home(model);
+        let id = RowId::Trial(key);
+        if !model.table.select(&id, &model.rows, model.now) {
+            set_filter(model, "");
+            model.table.refresh(&model.rows, &model.fleet, model.now, true);
+            model.table.select(&id, &model.rows, model.now);
+        }
+    }
+    notice(model, message);
+    effects
+}
+
+fn copy(model: &mut Model) -> Vec<Effect> {
+    let text = match model.view() {
+        View::Trial => model.trial.as_ref().map(|t| t.copy_text()),
+        View::Replay => model.replay.as_ref().map(|r| r.source.path.display().to_string()),
+        View::Log => model.derived.warnings.get(model.log_at).map(|w| w.path.clone()).filter(|p| !p.is_empty()),
+        View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.facts.dir.display().to_string()),
+        View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
+        View::Trials => model.table.selected_row(&model.rows).and_then(|row| {
+            let job = model.fleet.job(row.job)?;
+            Some(job.facts.dir.join(&*row.name).display().to_string())
+        }),
+    };
+    match text {
+        Some(text) => vec![Effect::Copy(text)],
+        None => {
+            notice(model, "nothing here to copy");
+            Vec::new()
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! `pilothouse status`: how jobs stand, once or whenever something changes.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use super::load::{self, code};
+use crate::follow::{Follower, Options as FollowOptions};
+use crate::job::fleet::StateKind;
+use crate::job::slots::Rule;
+use crate::job::tally::{self, Tally};
+use crate::job::{Fleet, JobEvent, Stamp, eta, warnings};
+use crate::report::json::{StatusPart, Style};
+use crate::report::{json, plain};
+
+/// Print how one or several jobs stand: state, counts, scores, time to the end, what needs a person.
+///
+/// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments, 130 stopped by a signal.
+#[derive(Debug, Clone, Args)]
+pub struct StatusArgs {
+    /// Job dirs, or directories of job dirs
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Print one JSON document (schema_version 1); with --watch one line for each change
+    #[arg(long, conflicts_with = "plain")]
+    pub json: bool,
+    /// Print plain text (the default)
+    #[arg(long)]
+    pub plain: bool,
+    /// Print again when something changed, until all jobs are finished
+    #[arg(long)]
+    pub watch: bool,
+}
+
+/// The shortest time between two reports of `--watch`.
+const PACE: Duration = Duration::from_secs(2);
+/// Batches of events on their way; the follower waits when they are full.
+const QUEUE: usize = 64;
+
+/// Runs the command; the exit code.
+pub fn run(args: &StatusArgs) -> u8 {
+    if args.watch {
+        return watch(args);
+    }
+    let fleet = match load::scan(&args.dirs, FollowOptions::default()) {
+        Ok(fleet) => fleet,
+        Err(errors) => {
+            load::complain("status", &errors);
+            return code::USAGE;
+        }
+    };
+    let report = Report::new(&fleet, load::now());
+    load::print(&report.text(&fleet, args.json, Style::Pretty));
+    report.code()
+}
+
+/// What is printed.
+struct Report {
+    tally: Tally,
+    eta: Option<eta::Eta>,
+    attention: Vec<warnings::Attention>,
+}
+
+impl Report {
+    fn new(fleet: &Fleet, now: Stamp) -> Report {
+        let tally = tally::count_side_by_side(fleet, Rule::default(), now);
+        let attention = warnings::attention(fleet, &tally);
+        Report { eta: eta::of_fleet(fleet, now), attention, tally }
+    }
+
+    fn text(&self, fleet: &Fleet, as_json: bool, style: Style) -> String {
+        let part = StatusPart { eta: self.eta.as_ref(), attention: &self.attention };
+        if as_json {
+            json::document(fleet, &self.tally, Some(&part), style)
+        } else {
+            plain::status(fleet, &self.tally, &part)
+        }
+    }
+
+    fn code(&self) -> u8 {
+        if self.tally.needs_person() { code::ATTENTION } else { code::FINE }
+    }
+}
+
+fn watch(args: &StatusArgs) -> u8 {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            load::complain("status", &[format!("no event loop: {error}")]);
+            return code::ATTENTION;
+        }
+    };
+    runtime.block_on(watching(args))
+}
+
+async fn watching(args: &StatusArgs) -> u8 {
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+        load::complain("status", &["signals can not be caught".to_string()]);
+        return code::ATTENTION;
+    };
+    let follower = Follower::new(args.dirs.clone(), FollowOptions::default());
+    let remote = follower.remote();
+    let (sender, mut events) = mpsc::channel::<Vec<JobEvent>>(QUEUE);
+    let thread = std::thread::spawn(move || follower.run(Box::new(move |batch| sender.blocking_send(batch).is_ok())));
+
+    let mut fleet = Fleet::default();
+    let mut printed: Option<Printed> = None;
+    let code = loop {
+        tokio::select! {
+            _ = interrupt.recv() => break code::SIGNAL,
+            _ = terminate.recv() => break code::SIGNAL,
+            batch = events.recv() => match batch {
+                Some(batch) => {
+                    batch.into_iter().for_each(|event| fleet.apply(event));
+                    // What is waiting belongs to the same report.
+                    while let Ok(batch) = events.try_recv() {
+                        batch.into_iter().for_each(|event| fleet.apply(event));
+                    }
+                }
+                None => break code::ATTENTION,
+            },
+            () = tokio::time::sleep(PACE) => {}
+        }
+        let errors = load::wrong_roots(&fleet, &args.dirs);
+        if !fleet.problems.is_empty() && fleet.jobs().is_empty() && !errors.is_empty() {
+            load::complain("status", &errors);
+            break code::USAGE;
+        }
+        if fleet.jobs().is_empty() || fleet.jobs().iter().any(|job| !job.settled) {
+            continue;
+        }
+        let now = load::now();
+        let states: Vec<StateKind> = fleet.jobs().iter().map(|job| job.state(now).kind).collect();
+        let finished = states.iter().all(|state| *state == StateKind::Finished);
+        let changed = printed.as_ref().is_none_or(|p| p.revision != fleet.revision || p.states != states);
+        let due = finished || printed.as_ref().is_none_or(|p| p.at.elapsed() >= PACE);
+        if !(changed && due) {
+            if finished {
+                break printed.as_ref().map_or(code::FINE, |p| p.code);
+            }
+            continue;
+        }
+        let report = Report::new(&fleet, now);
+        let mut text = report.text(&fleet, args.json, Style::Line);
+        if !args.json {
+            text = format!("{}at {now:.0}\n{text}", if printed.is_some() { "\n" } else { "" });
+        }
+        let code = report.code();
+        if !load::print(&text) || finished {
+            break code;
+        }
+        printed = Some(Printed { at: Instant::now(), revision: fleet.revision, states, code });
+    };
+    remote.stop();
+    // The thread ends at once: its receiver is gone.
+    drop(events);
+    let _ = thread.join();
+    code
+}
+
+struct Printed {
+    at: Instant,
+    revision: u64,
+    states: Vec<StateKind>,
+    code: u8,
+}

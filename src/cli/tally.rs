@@ -1,0 +1,113 @@
+//! `pilothouse tally`: count one or several job dirs.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::load::{self, code};
+use crate::follow::Options as FollowOptions;
+use crate::job::merge::How;
+use crate::job::slots::Rule;
+use crate::job::tally::{self, Options};
+use crate::report::json::Style;
+use crate::report::{json, markdown, plain};
+
+/// Count trials over one or several job dirs: totals, scores with denominators, and whatever is
+/// missing, duplicate, superseded or in conflict.
+///
+/// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or jobs that do not go
+/// together without --as.
+#[derive(Debug, Clone, Args)]
+pub struct TallyArgs {
+    /// Job dirs, or directories of job dirs
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// How different jobs go together; chosen from their plans if not given
+    #[arg(long = "as", value_enum, value_name = "HOW")]
+    pub how: Option<HowArg>,
+    /// Which of two scored trials of one slot counts
+    #[arg(long, value_enum, default_value = "earlier")]
+    pub rule: RuleArg,
+    #[command(flatten)]
+    pub format: TallyFormat,
+}
+
+/// Form of the report; plain if none is given.
+#[derive(Debug, Clone, Copy, Default, Args)]
+#[group(multiple = false)]
+pub struct TallyFormat {
+    /// Print one JSON document (schema_version 1)
+    #[arg(long)]
+    pub json: bool,
+    /// Print markdown tables
+    #[arg(long)]
+    pub markdown: bool,
+    /// Print plain text (the default)
+    #[arg(long)]
+    pub plain: bool,
+}
+
+/// [`How`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum HowArg {
+    /// A later job ran again what an earlier one could not score: it fills slots without a reward
+    Passes,
+    /// Independent samples: slots add up, nothing is dropped
+    Samples,
+}
+
+impl From<HowArg> for How {
+    fn from(how: HowArg) -> How {
+        match how {
+            HowArg::Passes => How::Passes,
+            HowArg::Samples => How::Samples,
+        }
+    }
+}
+
+/// [`Rule`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RuleArg {
+    /// The one that started first
+    Earlier,
+    /// The one that started last
+    Latest,
+    /// The one with the higher reward (not publishable)
+    Best,
+}
+
+impl From<RuleArg> for Rule {
+    fn from(rule: RuleArg) -> Rule {
+        match rule {
+            RuleArg::Earlier => Rule::Earlier,
+            RuleArg::Latest => Rule::Latest,
+            RuleArg::Best => Rule::Best,
+        }
+    }
+}
+
+/// Runs the command; the exit code.
+pub fn run(args: &TallyArgs) -> u8 {
+    let fleet = match load::scan(&args.dirs, FollowOptions::default()) {
+        Ok(fleet) => fleet,
+        Err(errors) => {
+            load::complain("tally", &errors);
+            return code::USAGE;
+        }
+    };
+    let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
+    let tally = match tally::count(&fleet, &options, load::now()) {
+        Ok(tally) => tally,
+        Err(refusal) => {
+            load::complain("tally", &[refusal.to_string()]);
+            return code::USAGE;
+        }
+    };
+    let text = match args.format {
+        TallyFormat { json: true, .. } => json::document(&fleet, &tally, None, Style::Pretty),
+        TallyFormat { markdown: true, .. } => markdown::tally(&fleet, &tally),
+        _ => plain::tally(&fleet, &tally),
+    };
+    load::print(&text);
+    if tally.needs_person() { code::ATTENTION } else { code::FINE }
+}

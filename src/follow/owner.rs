@@ -1,0 +1,141 @@
+//! Who works on a job: the process on this host that holds its `job.log` open for writing.
+//!
+//! Harbor records neither pid nor host anywhere, but it keeps `job.log` open from the first moment
+//! to the last, so that an open descriptor is the best sign of life there is.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::job::text;
+
+/// A living owner.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner {
+    /// Process id on this host.
+    pub pid: u32,
+    /// Command name, cleaned for the terminal.
+    pub command: Arc<str>,
+    /// Start time in clock ticks since boot; tells the process from a later one with the same pid.
+    started: u64,
+}
+
+/// What a search came to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Search {
+    /// The process found.
+    pub owner: Option<Owner>,
+    /// True when finding none means that there is none on this host.
+    pub conclusive: bool,
+}
+
+/// Looks through this host's processes for one that has `<job_dir>/job.log` open for writing.
+///
+/// `local` says whether the directory's file system belongs to this host alone; elsewhere the owner
+/// may live on another machine and finding none means nothing.
+pub fn search(job_dir: &Path, local: bool) -> Search {
+    let Ok(log) = fs::symlink_metadata(job_dir.join("job.log")) else {
+        // Without a log nobody can hold it open, but another kind of writer may be at work.
+        return Search::default();
+    };
+    let dir_owner = fs::metadata(job_dir).map(|m| m.uid()).unwrap_or(log.uid());
+    let Ok(processes) = fs::read_dir("/proc") else { return Search::default() };
+    let myself = std::process::id();
+    let mut hidden = false;
+    for entry in processes.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+        if pid == myself {
+            continue;
+        }
+        let Ok(files) = fs::read_dir(entry.path().join("fd")) else {
+            // Unreadable: it counts against the search only if it could be the writer.
+            hidden |= entry.metadata().is_ok_and(|m| m.uid() == dir_owner || m.uid() == 0);
+            continue;
+        };
+        for file in files.flatten() {
+            if holds(&file.path(), &log) && writes(pid, &file.file_name().to_string_lossy()) {
+                let command = fs::read(entry.path().join("comm")).unwrap_or_default();
+                let command = String::from_utf8_lossy(&command);
+                let command = Arc::from(&*text::clean(command.trim()));
+                let owner = Owner { pid, command, started: start_time(pid).unwrap_or(0) };
+                return Search { owner: Some(owner), conclusive: local };
+            }
+        }
+    }
+    Search { owner: None, conclusive: local && !hidden && sees_all(dir_owner) && !foreign_mount(job_dir) }
+}
+
+/// Whether a known owner is still there: one look at its start time.
+pub fn alive(owner: &Owner) -> bool {
+    start_time(owner.pid) == Some(owner.started)
+}
+
+/// True when the descriptor is the log. The link's text is looked at first, so that files on a hung
+/// network mount are not touched.
+fn holds(descriptor: &Path, log: &fs::Metadata) -> bool {
+    let named = fs::read_link(descriptor)
+        .is_ok_and(|target| target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"job.log")));
+    named && fs::metadata(descriptor).is_ok_and(|m| m.dev() == log.dev() && m.ino() == log.ino())
+}
+
+/// True when the descriptor is open for writing; a `tail -f` is no owner.
+fn writes(pid: u32, descriptor: &str) -> bool {
+    let Ok(info) = fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")) else { return false };
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    flags.and_then(|f| u32::from_str_radix(f.trim(), 8).ok()).is_some_and(|f| f & 0o3 != 0)
+}
+
+/// Field 22 of `/proc/<pid>/stat`; the command name before it may hold spaces and brackets.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let stat = String::from_utf8_lossy(&stat);
+    let (_, rest) = stat.rsplit_once(')')?;
+    rest.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// False where other users' processes are hidden from this one altogether (`hidepid`).
+fn sees_all(dir_owner: u32) -> bool {
+    let me = rustix::process::geteuid();
+    me.is_root() || me.as_raw() == dir_owner || Path::new("/proc/1/stat").exists()
+}
+
+/// True in a container when the directory is mounted into it: the writer may be outside, where its
+/// processes can not be seen.
+fn foreign_mount(job_dir: &Path) -> bool {
+    /// The first pid name space's number (`PROC_PID_INIT_INO` of the kernel).
+    const FIRST: &str = "pid:[4026531836]";
+    let inside = fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.to_string_lossy() != FIRST);
+    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
+    inside && device(job_dir) != device(Path::new("/"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_writer_is_found_a_reader_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("job.log");
+        fs::write(&log, "").unwrap();
+        let mut reader =
+            Command::new("sleep").arg("30").stdin(fs::File::open(&log).unwrap()).stdout(Stdio::null()).spawn().unwrap();
+        assert_eq!(search(dir.path(), true).owner, None);
+        let append = fs::OpenOptions::new().append(true).open(&log).unwrap();
+        let mut writer = Command::new("sleep").arg("30").stdout(append).spawn().unwrap();
+        let found = search(dir.path(), true).owner.unwrap();
+        assert_eq!(found.pid, writer.id());
+        assert_eq!(&*found.command, "sleep");
+        assert!(alive(&found));
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        assert!(!alive(&found));
+        assert_eq!(search(dir.path(), true).owner, None);
+        assert!(!search(dir.path(), false).conclusive);
+        reader.kill().unwrap();
+        reader.wait().unwrap();
+    }
+}

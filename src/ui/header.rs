@@ -1,0 +1,267 @@
+//! The answer lines: is it all right, what needs me.
+
+use ratatui::text::Line;
+
+use super::fit::{Piece, piece, short, spread};
+use super::style::Pen;
+use crate::app::model::{Model, Room};
+use crate::app::rows::Outcome;
+use crate::job::fleet::StateKind;
+use crate::job::tally::{TokenSum, Totals};
+use crate::job::{Job, JobState, time};
+
+/// The lines on top of every view: identity and state, counts and scores, attention.
+pub fn lines(model: &Model, pen: Pen, columns: usize) -> Vec<Line<'static>> {
+    if model.room() == Room::Compact {
+        return vec![
+            identity(model, pen, columns),
+            spread(scores(model, pen), tokens(model, pen), " ", columns, pen),
+            spread(counts(model, pen, false), Vec::new(), " ", columns, pen),
+            attention(model, pen, columns, false),
+        ];
+    }
+    let counts = counts(model, pen, true);
+    let scores = scores(model, pen);
+    let total: usize = counts.iter().chain(&scores).map(|p| super::fit::width(&p.text) + 2).sum();
+    let mut lines = vec![identity(model, pen, columns)];
+    if total <= columns {
+        lines.push(spread(counts, scores, "  ", columns, pen));
+        lines.push(attention(model, pen, columns, true));
+    } else {
+        lines.push(spread(scores, tokens(model, pen), "  ", columns, pen));
+        lines.push(spread(counts, Vec::new(), "  ", columns, pen));
+        lines.push(attention(model, pen, columns, false));
+    }
+    lines
+}
+
+/// Everything in one line, for a terminal that has room for nothing else.
+pub fn one_line(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
+    let mut pieces = vec![state_piece(model, pen)];
+    let totals = totals(model);
+    pieces.push(piece(format!("{}/{}", totals.passed, totals.planned), pen.strong(), 0));
+    if !model.derived.attention.is_empty() {
+        pieces.push(piece(format!("! {}", model.derived.attention.len()), pen.alarm(), 1));
+    }
+    pieces.push(piece("too small: 40x12", pen.dim(), 2));
+    spread(pieces, Vec::new(), " ", columns, pen)
+}
+
+fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
+    let mut left = Vec::new();
+    match model.fleet.jobs() {
+        [] => left.push(piece(
+            match model.fleet.problems.first() {
+                Some(problem) => format!("no job: {}: {}", problem.path, problem.message),
+                None => "waiting for a job to appear".to_string(),
+            },
+            pen.strong(),
+            0,
+        )),
+        [job] => {
+            left.push(piece(job.facts.name.to_string(), pen.strong(), 0));
+            let facts = job_words(job, pen);
+            if !facts.is_empty() {
+                left.push(piece(facts, pen.dim(), 3));
+            }
+        }
+        jobs => {
+            left.push(piece(format!("{} jobs", jobs.len()), pen.strong(), 0));
+            let mut names: Vec<&str> = jobs.iter().map(|j| &*j.facts.name).collect();
+            names.dedup();
+            left.push(piece(names.join(", "), pen.dim(), 3));
+            if let Some(tally) = &model.derived.tally {
+                let how = match tally.merge.how {
+                    Some(how) => format!("merged as {}", how.word()),
+                    None => "side by side".to_string(),
+                };
+                left.push(piece(how, pen.dim(), 2));
+            }
+        }
+    }
+    let mut right = vec![state_piece(model, pen)];
+    if let Some(eta) = &model.derived.eta {
+        let text = match (eta.low_s.map(time::words), eta.high_s.map(time::words)) {
+            (Some(low), Some(high)) if low == high => format!("ETA {high}"),
+            (Some(low), Some(high)) => format!("ETA {low} - {high}"),
+            (Some(low), None) => format!("ETA {low} or more"),
+            (None, Some(high)) => format!("ETA at most {high}"),
+            (None, None) => "ETA -".to_string(),
+        };
+        right.push(piece(text, pen.text(), 1));
+    }
+    spread(left, right, "  ", columns, pen)
+}
+
+/// `terminus-2 · Qwen3 · tb-2.1 · harbor 0.21.0`
+pub fn job_words(job: &Job, pen: Pen) -> String {
+    let mut words: Vec<String> = Vec::new();
+    let join = |list: &[std::sync::Arc<str>]| list.iter().map(|s| s.to_string()).collect::<Vec<_>>().join("+");
+    for list in [&job.facts.agents, &job.facts.models, &job.facts.datasets] {
+        if !list.is_empty() {
+            words.push(join(list));
+        }
+    }
+    if let Some(version) = &job.facts.harbor_version {
+        words.push(format!("harbor {version}"));
+    }
+    words.join(&format!(" {} ", pen.dot()))
+}
+
+/// Glyph, word, age of a job's state.
+pub fn state_words(job: &Job, state: &JobState, model: &Model, pen: Pen) -> (String, ratatui::style::Style) {
+    let (unicode, ascii, style) = match state.kind {
+        StateKind::Reading => ("◌", ".", pen.dim()),
+        StateKind::Running => ("●", "*", pen.good()),
+        StateKind::Finished => ("■", "=", pen.strong()),
+        StateKind::Interrupted => ("◼", "!", pen.alarm()),
+        StateKind::Dead => ("✝", "!", pen.alarm()),
+        StateKind::Unreachable => ("?", "?", pen.alarm()),
+    };
+    let glyph = if pen.look.ascii { ascii } else { unicode };
+    let mark = if state.inferred { "~" } else { "" };
+    let summary = job.facts.summary.as_ref();
+    let start = job.facts.created.or_else(|| summary.and_then(|s| s.started));
+    let ended_after = || {
+        let ends = job.trials.values().filter_map(|t| t.result.as_ref()?.finished).max();
+        start.zip(ends).and_then(|(from, to)| time::seconds_between(from, to))
+    };
+    let word = state.kind.word();
+    let text = match state.kind {
+        StateKind::Reading => match job.scanning {
+            Some((read, known)) => format!("{glyph} reading {read}/{known}"),
+            None => format!("{glyph} reading"),
+        },
+        StateKind::Running => match start.and_then(|from| time::seconds_between(from, model.now)) {
+            Some(seconds) => format!("{glyph} {word}{mark} {}", time::words(seconds)),
+            None => format!("{glyph} {word}{mark}"),
+        },
+        StateKind::Finished => match ended_after() {
+            Some(seconds) => format!("{glyph} {word}{mark} in {}", time::words(seconds)),
+            None => format!("{glyph} {word}{mark}"),
+        },
+        _ => match job.liveness.last_write {
+            Some(last) => format!(
+                "{glyph} {word}{mark}, last write {} ago",
+                time::words(time::age(last, model.now).as_secs_f64())
+            ),
+            None => format!("{glyph} {word}{mark}"),
+        },
+    };
+    (text, style)
+}
+
+fn state_piece(model: &Model, pen: Pen) -> Piece {
+    match model.fleet.jobs() {
+        [] => piece("no job", pen.dim(), 0),
+        [job] => match model.derived.state(job.key) {
+            Some(state) => {
+                let (text, style) = state_words(job, state, model, pen);
+                piece(text, style, 0)
+            }
+            None => piece("reading", pen.dim(), 0),
+        },
+        _ => {
+            let mut parts = Vec::new();
+            let mut worst = pen.strong();
+            for kind in [
+                StateKind::Unreachable,
+                StateKind::Dead,
+                StateKind::Interrupted,
+                StateKind::Reading,
+                StateKind::Running,
+                StateKind::Finished,
+            ] {
+                let n = model.derived.states.iter().filter(|(_, s)| s.kind == kind).count();
+                if n > 0 {
+                    if parts.is_empty()
+                        && matches!(kind, StateKind::Unreachable | StateKind::Dead | StateKind::Interrupted)
+                    {
+                        worst = pen.alarm();
+                    }
+                    parts.push(format!("{n} {}", kind.word()));
+                }
+            }
+            piece(parts.join(", "), worst, 0)
+        }
+    }
+}
+
+fn counts(model: &Model, pen: Pen, words: bool) -> Vec<Piece> {
+    let mut out = Vec::new();
+    for outcome in Outcome::ALL {
+        let n = model.derived.count(outcome);
+        if n == 0 {
+            continue;
+        }
+        let glyph = pen.glyph(outcome);
+        let text = if words { format!("{glyph} {n} {}", outcome.word()) } else { format!("{glyph} {n}") };
+        out.push(piece(text, pen.outcome(outcome), 0));
+    }
+    if out.is_empty() {
+        out.push(piece("no trials yet", pen.dim(), 0));
+    }
+    if words {
+        // Rather no words than a count that is cut off.
+        let total: usize = out.iter().map(|p| super::fit::width(&p.text) + 2).sum();
+        if total > usize::from(model.size.0) {
+            return counts(model, pen, false);
+        }
+    }
+    out
+}
+
+/// `12 %`, with one decimal.
+fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 { "-".to_string() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
+}
+
+fn totals(model: &Model) -> Totals {
+    model.derived.tally.as_ref().map(|t| t.totals).unwrap_or_default()
+}
+
+fn scores(model: &Model, pen: Pen) -> Vec<Piece> {
+    let board = totals(model);
+    let so_far = if board.finished < board.planned { " so far" } else { "" };
+    vec![
+        piece(
+            format!("graded {}/{} {}", board.passed, board.graded, percent(board.passed, board.graded)),
+            pen.text(),
+            1,
+        ),
+        piece(
+            format!("raw {}/{} {}{so_far}", board.passed, board.planned, percent(board.passed, board.planned)),
+            pen.strong(),
+            0,
+        ),
+    ]
+}
+
+fn tokens(model: &Model, pen: Pen) -> Vec<Piece> {
+    let Some(TokenSum { sum, known, of }) = model.derived.tally.as_ref().map(|t| t.tokens) else { return Vec::new() };
+    if of == 0 {
+        return Vec::new();
+    }
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), short);
+    vec![
+        piece(
+            format!("tokens {} in, {} cached, {} out", number(sum.input), number(sum.cache), number(sum.output)),
+            pen.dim(),
+            2,
+        ),
+        piece(format!("known for {known} of {of}"), pen.dim(), 2),
+    ]
+}
+
+fn attention(model: &Model, pen: Pen, columns: usize, with_tokens: bool) -> Line<'static> {
+    let items = &model.derived.attention;
+    let left = match items.first() {
+        None => vec![piece("nothing needs you", pen.dim(), 0)],
+        Some(first) => {
+            let shown = items.get(model.attention_at.saturating_sub(1).min(items.len() - 1)).unwrap_or(first);
+            vec![piece(format!("! {}", items.len()), pen.alarm(), 0), piece(shown.text.clone(), pen.text(), 0)]
+        }
+    };
+    let right = if with_tokens { tokens(model, pen) } else { Vec::new() };
+    spread(left, right, "  ", columns, pen)
+}

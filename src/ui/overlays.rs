@@ -1,0 +1,185 @@
+//! Footer, prompts, menus, help and palette.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::Clear;
+
+use super::fit::{cut, left, piece, right, spread, width};
+use super::pane;
+use super::style::Pen;
+use crate::app::action::{Context, available};
+use crate::app::model::{Model, Room, View};
+use crate::app::overlay::{Menu, Overlay, Palette, PromptKind};
+
+/// The last line: what is being typed, a message, or the keys that matter here.
+pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    let columns = usize::from(area.width);
+    if let Some(Overlay::Prompt(kind, input, error)) = &model.overlay {
+        let label = match kind {
+            PromptKind::Filter => "filter / ",
+            PromptKind::Search => "search / ",
+        };
+        let text = input.text();
+        let before: String = text.chars().take(input.cursor).collect();
+        let hint = match (error, kind) {
+            (Some(why), _) => piece(why.clone(), pen.alarm(), 1),
+            (None, PromptKind::Filter) => {
+                piece(format!("{} shown   Enter keeps, Esc clears", model.table.order.len()), pen.dim(), 1)
+            }
+            (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
+        };
+        let room = columns.saturating_sub(width(label) + 1);
+        // Keep the end of a long text, where the cursor is, in sight.
+        let skip = width(&before).saturating_sub(room.saturating_sub(1));
+        let shown: String = text.chars().skip(skip).collect();
+        let line = spread(vec![piece(label, pen.key(), 0), piece(shown, pen.text(), 0)], vec![hint], "", columns, pen);
+        frame.render_widget(line, area);
+        let at = width(label) + width(&before).saturating_sub(skip);
+        let x = area.x + u16::try_from(at.min(columns.saturating_sub(1))).unwrap_or(0);
+        frame.set_cursor_position((x, area.y));
+        return;
+    }
+    if let Some(notice) = &model.notice {
+        frame.render_widget(Line::styled(cut(&notice.text, columns, pen), pen.strong()), area);
+        return;
+    }
+    let context = model.context();
+    let mut pieces = Vec::new();
+    if context == Context::List && model.room() != Room::Compact {
+        pieces.push(piece("1356 views", pen.dim(), 2));
+    }
+    let mut rank = 1;
+    for spec in available(context).filter(|s| !s.footer.is_empty()) {
+        let Some(key) = spec.keys.first() else { continue };
+        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), rank.min(200)));
+        rank += 1;
+    }
+    // Help stays in sight however narrow it is.
+    for p in &mut pieces {
+        if p.text.starts_with("? ") || p.text.starts_with("q ") {
+            p.rank = 0;
+        }
+    }
+    let owner = if model.view() == View::Replay { "" } else { "read-only" };
+    let line = spread(pieces, vec![piece(owner, pen.dim(), 1)], "  ", columns, pen);
+    frame.render_widget(line, area);
+}
+
+/// Whatever lies on top of the view.
+pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    match &model.overlay {
+        Some(Overlay::Menu(menu)) => draw_menu(menu, pen, frame, area),
+        Some(Overlay::Help(top)) => draw_help(model, *top, pen, frame, area),
+        Some(Overlay::Palette(palette)) => draw_palette(palette, pen, frame, area),
+        Some(Overlay::Prompt(..)) | None => {}
+    }
+}
+
+fn centred(area: Rect, wide: usize, tall: usize) -> Rect {
+    let wide = u16::try_from(wide).unwrap_or(u16::MAX).min(area.width);
+    let tall = u16::try_from(tall).unwrap_or(u16::MAX).min(area.height.saturating_sub(1));
+    Rect { x: area.x + (area.width - wide) / 2, y: area.y + (area.height - tall) / 2, width: wide, height: tall }
+}
+
+fn draw_menu(menu: &Menu, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    let label = menu.items.iter().map(|i| width(&i.label)).max().unwrap_or(0);
+    let detail = menu.items.iter().map(|i| width(&i.detail)).max().unwrap_or(0);
+    let wide = (label + detail + 6).max(width(&menu.title) + 6).min(usize::from(area.width));
+    let at = centred(area, wide, menu.items.len() + 2);
+    frame.render_widget(Clear, at);
+    let inside = pane(frame, at, pen, true, &menu.title, "");
+    let columns = usize::from(inside.width);
+    let height = usize::from(inside.height);
+    let top = (menu.selected + 1).saturating_sub(height);
+    for ((i, item), y) in menu.items.iter().enumerate().skip(top).zip(inside.y..inside.bottom()) {
+        let detail = cut(&item.detail, columns / 2, pen);
+        let mut line = Line::from(vec![
+            Span::raw(left(&format!(" {}", item.label), columns.saturating_sub(width(&detail) + 1), pen)),
+            Span::styled(format!("{detail} "), pen.dim()),
+        ]);
+        if i == menu.selected {
+            line = line.patch_style(pen.selected());
+        }
+        frame.render_widget(line, Rect { y, height: 1, ..inside });
+    }
+}
+
+/// The help text: the registry, this view's keys first.
+pub fn help_lines(context: Context, pen: Pen) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    let mut heading = None;
+    let others = [Context::List, Context::Trial, Context::Replay].into_iter().filter(|c| *c != context);
+    let mut specs: Vec<_> = available(context).collect();
+    for other in others {
+        specs.extend(available(other).filter(|s| s.context == other));
+    }
+    for spec in specs {
+        if heading != Some(spec.context) {
+            if heading.is_some() {
+                lines.push(Line::raw(""));
+            }
+            lines.push(Line::styled(spec.context.title(), pen.strong()));
+            heading = Some(spec.context);
+        }
+        let keys = spec.keys.iter().map(|k| k.to_string()).collect::<Vec<_>>().join(" ");
+        lines.push(Line::from(vec![
+            Span::styled(left(&format!(" {keys}"), 16, pen), pen.key()),
+            Span::raw(format!(" {}", spec.title)),
+        ]));
+    }
+    lines.push(Line::raw(""));
+    lines.push(Line::styled("signs", pen.strong()));
+    for outcome in crate::app::rows::Outcome::ALL {
+        lines.push(Line::from(vec![
+            Span::styled(left(&format!(" {}", pen.glyph(outcome)), 16, pen), pen.outcome(outcome)),
+            Span::raw(format!(" {}", outcome.word())),
+        ]));
+    }
+    lines.push(Line::from(vec![
+        Span::styled(left(" ~", 16, pen), pen.key()),
+        Span::raw(" inferred from files, not written down by the job"),
+    ]));
+    lines
+}
+
+fn draw_help(model: &Model, top: usize, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    let lines = help_lines(model.context(), pen);
+    let at = centred(area, 84, lines.len() + 2);
+    frame.render_widget(Clear, at);
+    let inside = pane(frame, at, pen, true, "help", "j k scroll, any other key closes");
+    let height = usize::from(inside.height);
+    let top = top.min(lines.len().saturating_sub(height));
+    for (line, y) in lines.into_iter().skip(top).zip(inside.y..inside.bottom()) {
+        frame.render_widget(line, Rect { y, height: 1, ..inside });
+    }
+}
+
+fn draw_palette(palette: &Palette, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    let at = centred(area, 76, 16);
+    frame.render_widget(Clear, at);
+    let inside = pane(frame, at, pen, true, "commands", "Enter runs, Esc leaves");
+    if inside.height < 2 {
+        return;
+    }
+    let columns = usize::from(inside.width);
+    let text = palette.input.text();
+    let line = Line::from(vec![Span::styled(": ", pen.key()), Span::raw(cut(&text, columns.saturating_sub(3), pen))]);
+    frame.render_widget(line, Rect { height: 1, ..inside });
+    let before: String = text.chars().take(palette.input.cursor).collect();
+    let x = inside.x + u16::try_from((2 + width(&before)).min(columns.saturating_sub(1))).unwrap_or(0);
+    frame.set_cursor_position((x, inside.y));
+    let height = usize::from(inside.height) - 1;
+    let top = (palette.selected + 1).saturating_sub(height);
+    for ((i, spec), y) in palette.matches.iter().enumerate().skip(top).zip(inside.y + 1..inside.bottom()) {
+        let key = spec.keys.first().map(|k| k.to_string()).unwrap_or_default();
+        let mut line = Line::from(vec![
+            Span::raw(left(&format!(" {}", spec.title), columns.saturating_sub(8), pen)),
+            Span::styled(right(&key, 7, pen), pen.key()),
+        ]);
+        if i == palette.selected {
+            line = line.patch_style(pen.selected());
+        }
+        frame.render_widget(line, Rect { y, height: 1, ..inside });
+    }
+}

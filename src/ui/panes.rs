@@ -1,0 +1,146 @@
+//! The smaller lists: errors by type, warnings, jobs.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use super::fit::{cut, left, right, wrap};
+use super::header::{job_words, state_words};
+use super::pane;
+use super::style::Pen;
+use crate::app::model::{Model, View};
+use crate::job::StateKind;
+
+/// Draws `lines` from such a row on that the selected one is visible.
+fn list(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, selected: Option<usize>, style: Style) {
+    let height = usize::from(area.height);
+    let top = selected.map_or(0, |s| (s + 1).saturating_sub(height));
+    for (i, (line, y)) in
+        lines.into_iter().enumerate().skip(top).zip(area.y..area.bottom()).map(|((i, l), y)| (i, (l, y)))
+    {
+        let line = if selected == Some(i) { line.patch_style(style) } else { line };
+        frame.render_widget(line, Rect { y, height: 1, ..area });
+    }
+}
+
+/// Errors by exception type, with what was solved all the same.
+pub fn errors(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
+    let groups = &model.derived.errors;
+    let n: usize = groups.iter().map(|g| g.n).sum();
+    let inside = pane(frame, area, pen, focused, "3 Errors", &format!("{n} trials"));
+    let columns = usize::from(inside.width);
+    if groups.is_empty() {
+        let text = cut("no exception, no odd end so far", columns, pen);
+        frame.render_widget(Line::styled(text, pen.dim()), Rect { height: inside.height.min(1), ..inside });
+        return;
+    }
+    let lines = groups
+        .iter()
+        .map(|g| {
+            let mut tail = String::new();
+            if g.graded > 0 && g.is_exception {
+                tail.push_str(&format!("  {} graded", g.graded));
+            }
+            if g.solved > 0 {
+                tail.push_str(&format!(", {} solved", g.solved));
+            }
+            let figures = format!(" {:>3}", g.n);
+            let room = columns.saturating_sub(super::fit::width(&figures));
+            // The name is dearer than the details.
+            let tail = if super::fit::width(&g.kind) + super::fit::width(&tail) > room { String::new() } else { tail };
+            let name = room.saturating_sub(super::fit::width(&tail));
+            Line::from(vec![
+                Span::styled(left(&g.kind, name, pen), if g.is_exception { pen.text() } else { pen.alarm() }),
+                Span::styled(tail, pen.dim()),
+                Span::styled(right(&figures, super::fit::width(&figures), pen), pen.strong()),
+            ])
+        })
+        .collect();
+    let selected = (focused || model.view() == View::Errors).then_some(model.errors_at);
+    list(frame, inside, lines, selected, pen.selected());
+}
+
+/// All warnings, the selected one in full below.
+pub fn log(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    let warnings = &model.derived.warnings;
+    let inside = pane(frame, area, pen, true, "5 Warnings", &format!("{}", warnings.len()));
+    let columns = usize::from(inside.width);
+    if warnings.is_empty() {
+        let text = cut("nothing odd in these job dirs", columns, pen);
+        frame.render_widget(Line::styled(text, pen.dim()), Rect { height: inside.height.min(1), ..inside });
+        return;
+    }
+    let kind = 18.min(columns / 3);
+    let lines: Vec<Line<'static>> = warnings
+        .iter()
+        .map(|w| {
+            Line::from(vec![
+                Span::styled(left(&w.kind.replace('_', " "), kind, pen), pen.alarm()),
+                Span::raw(" "),
+                Span::raw(cut(&w.message, columns.saturating_sub(kind + 1), pen)),
+            ])
+        })
+        .collect();
+    let detail = warnings.get(model.log_at).map(|w| {
+        let mut text = w.message.clone();
+        if !w.path.is_empty() && !text.contains(&w.path) {
+            text = format!("{text}\n{}", w.path);
+        }
+        wrap(&text, columns)
+    });
+    let detail = detail.unwrap_or_default();
+    let below = u16::try_from(detail.len()).unwrap_or(u16::MAX).min(inside.height / 2);
+    let rule = inside.height.saturating_sub(below + 1);
+    list(frame, Rect { height: rule, ..inside }, lines, Some(model.log_at), pen.selected());
+    let sign = if pen.look.ascii { "-" } else { "─" };
+    frame.render_widget(
+        Line::styled(sign.repeat(columns), pen.dim()),
+        Rect { y: inside.y + rule, height: inside.height.min(1), ..inside },
+    );
+    for (line, y) in detail.into_iter().zip(inside.y + rule + 1..inside.bottom()) {
+        frame.render_widget(Line::raw(line), Rect { y, height: 1, ..inside });
+    }
+}
+
+/// One line per job.
+pub fn jobs(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    let jobs = model.fleet.jobs();
+    let inside = pane(frame, area, pen, true, "6 Jobs", &format!("{}", jobs.len()));
+    let columns = usize::from(inside.width);
+    let name = (columns / 3).clamp(12, 40);
+    let lines = jobs
+        .iter()
+        .map(|job| {
+            let done = job.trials.values().filter(|t| t.result.as_ref().is_some_and(|r| !r.is_phantom())).count();
+            let passed = job
+                .trials
+                .values()
+                .filter(|t| t.result.as_ref().is_some_and(|r| r.rewards.primary() == Some(1.0)))
+                .count();
+            let planned = job.facts.n_planned().map_or_else(|| "-".to_string(), |(n, _)| n.to_string());
+            let (state, style) = match model.derived.state(job.key) {
+                Some(state) => state_words(job, state, model, pen),
+                None => (StateKind::Reading.word().to_string(), pen.dim()),
+            };
+            let facts = format!("  {}", job_words(job, pen));
+            let figures = format!(" {done}/{planned} ended, {passed}/{planned} passed  ");
+            let room = columns.saturating_sub(name + figures.len());
+            Line::from(vec![
+                Span::styled(left(&job.facts.name, name, pen), pen.strong()),
+                Span::raw(figures),
+                Span::styled(cut(&state, room, pen), style),
+                Span::styled(cut(&facts, room.saturating_sub(super::fit::width(&state)), pen), pen.dim()),
+            ])
+        })
+        .collect();
+    let evidence = jobs.get(model.jobs_at).and_then(|j| {
+        model.derived.state(j.key).map(|s| format!("{}\n{}: {}", j.facts.dir.display(), s.kind.word(), s.evidence))
+    });
+    let detail = wrap(&evidence.unwrap_or_default(), columns);
+    let below = u16::try_from(detail.len()).unwrap_or(u16::MAX).min(inside.height / 2);
+    list(frame, Rect { height: inside.height - below, ..inside }, lines, Some(model.jobs_at), pen.selected());
+    for (line, y) in detail.into_iter().zip(inside.bottom() - below..inside.bottom()) {
+        frame.render_widget(Line::styled(line, pen.dim()), Rect { y, height: 1, ..inside });
+    }
+}

@@ -1,0 +1,248 @@
+//! The trials table: only the rows in the window are built.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::{Line, Span};
+
+use super::fit::{cut, left, reward, right, short, width};
+use super::pane;
+use super::style::Pen;
+use crate::app::model::{Model, Room};
+use crate::app::rows::{Outcome, Row};
+use crate::job::{Phase, time};
+
+/// Draws the table into `area`.
+pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
+    let table = &model.table;
+    let filter =
+        if table.filter_text.is_empty() { "filter none".to_string() } else { format!("filter {}", table.filter_text) };
+    let inverted = if table.inverted { ", turned round" } else { "" };
+    let wait = if table.sort_pending { ", order waits" } else { "" };
+    let fact = format!("{filter}, by {}{inverted}{wait}", table.sort.word());
+    let shown = table.order.len();
+    let all = model.rows.len();
+    let title = if shown == all { format!("1 Trials {all}") } else { format!("1 Trials {shown} of {all}") };
+    let compact = model.room() == Room::Compact;
+    let inside = if compact {
+        let rule = if pen.look.ascii { "-" } else { "─" };
+        let head = format!("{title}, {fact} ");
+        let line = Line::from(vec![
+            Span::styled(cut(&head, usize::from(area.width), pen), pen.dim()),
+            Span::styled(rule.repeat(usize::from(area.width).saturating_sub(width(&head))), pen.dim()),
+        ]);
+        frame.render_widget(line, Rect { height: 1, ..area });
+        Rect { y: area.y + 1, height: area.height.saturating_sub(1), ..area }
+    } else {
+        pane(frame, area, pen, focused, &title, &fact)
+    };
+    if inside.width < 8 || inside.height == 0 {
+        return;
+    }
+    let columns = Columns::plan(model, usize::from(inside.width), pen, compact);
+    let mut y = inside.y;
+    if !compact {
+        frame.render_widget(Line::styled(columns.heading(pen), pen.dim()), Rect { height: 1, ..inside });
+        y += 1;
+    }
+    let height = usize::from(inside.bottom().saturating_sub(y));
+    if model.rows.is_empty() || table.order.is_empty() {
+        let text = match (model.fleet.jobs(), model.rows.is_empty()) {
+            ([], _) => "no job yet",
+            (_, true) => "no trial yet: the first directory can take 20 s to appear",
+            _ => "no trial passes the filter; F shows all",
+        };
+        let text = cut(text, usize::from(inside.width), pen);
+        frame.render_widget(Line::styled(text, pen.dim()), Rect { y, height: u16::from(height > 0), ..inside });
+        return;
+    }
+    let window = table.visible(height);
+    let selected = table.position();
+    for (at, y) in window.zip(y..inside.bottom()) {
+        let Some(row) = table.order.get(at).and_then(|i| model.rows.get(*i)) else { continue };
+        let mut line = columns.row(model, row, pen);
+        if selected == Some(at) {
+            line = line.patch_style(if focused { pen.selected() } else { pen.selected_elsewhere() });
+        }
+        frame.render_widget(line, Rect { y, height: 1, ..inside });
+    }
+}
+
+/// Widths of the columns; 0 = not shown.
+struct Columns {
+    task: usize,
+    job: usize,
+    phase: usize,
+    episodes: usize,
+    timing: usize,
+    bar: usize,
+    output: usize,
+    reward: usize,
+    exception: usize,
+}
+
+const ELAPSED: usize = 7;
+const BAR: usize = 6;
+
+impl Columns {
+    fn plan(model: &Model, total: usize, pen: Pen, compact: bool) -> Columns {
+        let _ = pen;
+        let mut c =
+            Columns { task: 0, job: 0, phase: 14, episodes: 0, timing: 0, bar: 0, output: 0, reward: 0, exception: 0 };
+        // Glyph and its space.
+        let mut room = total.saturating_sub(2);
+        let task_wish = if compact { 14 } else { 20 };
+        let mut take = |want: usize, keep: usize| -> usize {
+            if room >= want + 1 + keep {
+                room -= want + 1;
+                want
+            } else {
+                0
+            }
+        };
+        c.phase = take(if compact { 10 } else { 13 }, task_wish);
+        c.reward = take(6, task_wish);
+        c.timing = take(ELAPSED, task_wish);
+        c.output = if compact { 0 } else { take(6, task_wish) };
+        c.episodes = if compact { 0 } else { take(3, task_wish) };
+        if c.timing > 0 && !compact {
+            // Bar and limit make the timing column wider.
+            let extra = 1 + BAR + 1 + ELAPSED;
+            if take(extra - 1, task_wish) > 0 {
+                c.timing += extra;
+                c.bar = BAR;
+            }
+        }
+        if model.fleet.jobs().len() > 1 {
+            c.job = take(18, task_wish + 4);
+        }
+        c.exception = take(24, task_wish + 4);
+        c.task = room;
+        if c.exception > 0 && c.task > 44 {
+            let spare = (c.task - 44).min(30);
+            c.exception += spare;
+            c.task -= spare;
+        }
+        c
+    }
+
+    fn heading(&self, pen: Pen) -> String {
+        let mut out = format!("  {}", left("task", self.task, pen));
+        let mut add = |w: usize, text: String| {
+            if w > 0 {
+                out.push(' ');
+                out.push_str(&text);
+            }
+        };
+        add(self.job, left("job", self.job, pen));
+        add(self.phase, left("state", self.phase, pen));
+        add(self.episodes, right("ep", self.episodes, pen));
+        let timing = if self.bar > 0 {
+            format!(
+                "{} {}",
+                right("elapsed", ELAPSED, pen),
+                left("of limit", self.timing.saturating_sub(ELAPSED + 1), pen)
+            )
+        } else {
+            right("elapsed", self.timing, pen)
+        };
+        add(self.timing, timing);
+        add(self.output, right("out", self.output, pen));
+        add(self.reward, right("reward", self.reward, pen));
+        add(self.exception, left("exception", self.exception, pen));
+        out
+    }
+
+    fn row(&self, model: &Model, row: &Row, pen: Pen) -> Line<'static> {
+        let faded = row.superseded.is_some();
+        let tone = |style: Style| if faded { pen.dim() } else { style };
+        let state = tone(pen.outcome(row.outcome));
+        let mut spans = vec![Span::styled(format!("{} ", pen.phase_glyph(row.phase, row.outcome)), state)];
+        spans.push(Span::styled(left(&self.label(row), self.task, pen), tone(pen.text())));
+        let mut add = |w: usize, text: String, style: Style| {
+            if w > 0 {
+                spans.push(Span::raw(" "));
+                spans.push(Span::styled(text, style));
+            }
+        };
+        add(self.job, left(&model.job_name(row.job), self.job, pen), pen.dim());
+        add(self.phase, left(&phase_words(row, model, self.phase), self.phase, pen), state);
+        let number = |n: Option<u32>| n.map_or_else(|| pen.unknown().to_string(), |n| n.to_string());
+        add(self.episodes, right(&number(row.episodes), self.episodes, pen), tone(pen.text()));
+        if self.timing > 0 {
+            let (text, style) = self.timing_cell(model, row, pen);
+            add(self.timing, text, tone(style));
+        }
+        let out = row.output_tokens.map_or_else(|| pen.unknown().to_string(), short);
+        add(self.output, right(&out, self.output, pen), tone(pen.text()));
+        let early = if row.phase == Phase::TearingDown { "~" } else { "" };
+        let shown = row.reward.map_or_else(|| pen.unknown().to_string(), |r| format!("{}{early}", reward(r)));
+        add(self.reward, right(&shown, self.reward, pen), state);
+        let exception = match (&row.superseded, &row.exception) {
+            (Some(by), _) => format!("superseded by {by}"),
+            (None, Some(kind)) => kind.to_string(),
+            _ => String::new(),
+        };
+        add(self.exception, left(&exception, self.exception, pen), tone(pen.text()));
+        Line::from(spans)
+    }
+
+    /// Task, with the suffix that tells attempts apart where there is room for it.
+    fn label(&self, row: &Row) -> String {
+        let suffix = row.name.rsplit_once("__").map(|(_, s)| s).filter(|s| !s.is_empty());
+        match suffix {
+            Some(suffix) if width(&row.task) + 2 + width(suffix) <= self.task => format!("{} {suffix}", row.task),
+            _ => row.task.to_string(),
+        }
+    }
+
+    fn timing_cell(&self, model: &Model, row: &Row, pen: Pen) -> (String, Style) {
+        let Some(timing) = row.timing else {
+            return (left(&right(pen.unknown(), ELAPSED, pen), self.timing, pen), pen.dim());
+        };
+        let elapsed = timing.elapsed(model.now);
+        let mark = if timing.inferred && timing.until.is_none() { "~" } else { "" };
+        let clock = right(&format!("{}{mark}", time::clock(elapsed)), ELAPSED, pen);
+        let share = timing.limit.filter(|l| *l > 0.0).map(|l| elapsed / l);
+        let style = match share {
+            Some(s) if s > 0.9 => pen.hot(),
+            _ => pen.text(),
+        };
+        if self.bar == 0 {
+            return (left(&clock, self.timing, pen), style);
+        }
+        match (share, timing.limit) {
+            (Some(share), Some(limit)) => {
+                let bar = pen.bar(share, self.bar);
+                (left(&format!("{clock} {bar} {}", time::clock(limit)), self.timing, pen), style)
+            }
+            _ => (left(&clock, self.timing, pen), style),
+        }
+    }
+}
+
+/// What the trial does, in words that fit into `room` columns.
+pub fn phase_words(row: &Row, model: &Model, room: usize) -> String {
+    match row.phase {
+        // No step for a minute: the model thinks or a command runs, and the files can not say which.
+        Phase::AgentRunning(_) => {
+            let quiet = row.last_step.map(|at| time::age(at, model.now).as_secs_f64()).filter(|s| *s >= 60.0);
+            match quiet {
+                Some(seconds) if room >= 13 => format!("quiet {}", time::clock(seconds)),
+                Some(_) => "quiet".to_string(),
+                None => "agent".to_string(),
+            }
+        }
+        Phase::EnvironmentSetup if room < 11 => "env setup".to_string(),
+        Phase::EnvironmentSetup => "environment".to_string(),
+        Phase::AgentSetup => if room < 11 { "setup" } else { "agent setup" }.to_string(),
+        Phase::TearingDown => if room < 12 { "teardown" } else { "tearing down" }.to_string(),
+        Phase::Starting => "starting".to_string(),
+        Phase::Verifying => "verifying".to_string(),
+        Phase::RetryWait => if room < 13 { "retry" } else { "retry is due" }.to_string(),
+        Phase::Done | Phase::Queued | Phase::Orphaned | Phase::Unreadable => match row.outcome {
+            Outcome::Error if room < 12 => "error".to_string(),
+            outcome => outcome.word().to_string(),
+        },
+    }
+}
