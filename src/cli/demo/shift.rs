@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn times_without_zone_are_local() {
         let Some(shift) = shift(1.0) else { unreachable!() };
-        let moved = shift.json("2026-11-29T12:00:00.250000").into_owned();
+        let moved = shift.json("2026-11-29T12:00:00.250000");
         let read = crate::job::time::parse(&moved).map(|t| (t.at, t.naive));
         assert_eq!(read, "2027-01-02T03:04:05.25Z".parse().ok().map(|at| (at, true)), "{moved}");
     }
