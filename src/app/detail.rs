@@ -311,7 +311,7 @@ static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Columns of the left column where there are two; its frame included.
 pub fn left_columns(columns: u16) -> u16 {
-    (columns / 5 * 2).clamp(46, 72)
+    (columns / 5 * 2).clamp(50, 76)
 }
 
 /// Lines of the timeline above the text where there is one column.
@@ -535,8 +535,8 @@ impl TrialView {
         let pane = self.pane(slot);
         let Some(doc) = &pane.doc else { return Vec::new() };
         let near = height * 2;
-        let wanted = (doc.after > 0 && pane.top + height + near >= pane.rows.len())
-            || (doc.before > 0 && pane.top < near);
+        let wanted =
+            (doc.after > 0 && pane.top + height + near >= pane.rows.len()) || (doc.before > 0 && pane.top < near);
         if pane.waiting || !wanted {
             return Vec::new();
         }
@@ -722,7 +722,8 @@ impl TrialView {
     fn find_name(&mut self, back: bool, first: bool) -> Vec<Effect> {
         let n = self.n_files();
         let begin = usize::from(!first);
-        let mut order = (begin..n + begin).map(|i| if back { n * 2 + self.files.cursor - i } else { self.files.cursor + i });
+        let mut order =
+            (begin..n + begin).map(|i| if back { n * 2 + self.files.cursor - i } else { self.files.cursor + i });
         let hit = order.find(|i| self.file(i % n.max(1)).is_some_and(|f| self.needle.is_in(&f.name)));
         self.finding = Some(match hit {
             Some(at) => {

@@ -355,7 +355,14 @@ impl Session {
         made
     }
 
-    fn make(&self, slot: Slot, nth: Option<usize>, path: Option<&str>, at: At, order: &[String]) -> Result<Doc, String> {
+    fn make(
+        &self,
+        slot: Slot,
+        nth: Option<usize>,
+        path: Option<&str>,
+        at: At,
+        order: &[String],
+    ) -> Result<Doc, String> {
         let dir = self.dir.as_ref().map_err(Clone::clone)?;
         if slot == Slot::Exception {
             return texts::exception(dir, &self.known);

@@ -135,9 +135,8 @@ pub struct Particulars {
 /// # Errors
 /// See [`FileProblem`]; `Foreign` for anything but an object.
 pub fn particulars(bytes: &[u8]) -> Result<Particulars, FileProblem> {
-    let (read, _) = json::lenient(bytes, |body| {
-        json::document::<Object<'_, RawTrial<'_>>>(body).map(|root| root.get().map(read))
-    })?;
+    let (read, _) =
+        json::lenient(bytes, |body| json::document::<Object<'_, RawTrial<'_>>>(body).map(|root| root.get().map(read)))?;
     read.ok_or_else(|| FileProblem::foreign("not a trial's result: no object"))
 }
 

@@ -107,18 +107,11 @@ impl Search {
             let wanted = |l: &&DocLine| {
                 let ahead = if self.back { l.offset < from.offset } else { l.offset > from.offset };
                 let ahead = ahead || (from.inclusive && l.offset == from.offset);
-                l.show != Show::Folded
-                    && (!is_first || ahead)
-                    && (!is_last || !ahead)
-                    && self.needle.is_in(l.text())
+                l.show != Show::Folded && (!is_first || ahead) && (!is_last || !ahead) && self.needle.is_in(l.text())
             };
             let hit = if self.back { lines.iter().rfind(wanted) } else { lines.iter().find(wanted) };
             if let Some(line) = hit {
-                let wrapped = if self.back {
-                    unit > self.first || is_last
-                } else {
-                    unit < self.first || is_last
-                };
+                let wrapped = if self.back { unit > self.first || is_last } else { unit < self.first || is_last };
                 let place = Place { step: unit, offset: line.offset, inclusive: false, ..self.from.clone() };
                 return Step::Done { place: Some(place), wrapped };
             }

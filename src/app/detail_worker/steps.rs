@@ -377,7 +377,10 @@ fn write_step(step: &Step, k: usize, source: &Source1, head: Option<&Head>, doc:
     if let Some(gap) = head.and_then(|h| h.gap) {
         facts.push(match head.and_then(|h| h.model) {
             _ if gap < 0.0 => format!("clock went back {} since the step before", time::words(-gap)),
-            Some(model) => format!("{} ({model:.1} s at the model, {:.1} s in commands)", took(gap), (gap - model).max(0.0)),
+            Some(model) => {
+                format!("{} ({model:.1} s at the model, {:.1} s in commands)", took(gap), (gap - model).max(0.0))
+            }
+            None if step.source != Source::Agent => format!("{} after the step before", time::words(gap)),
             None => took(gap),
         });
     }
@@ -503,7 +506,9 @@ fn typed(call: &ToolCall) -> String {
     match (body.is_empty(), enters) {
         (true, 0) => "nothing, waits".to_string(),
         (_, 0) => format!("{out} (no Enter)"),
-        (_, n @ 1..=3) => format!("{out} {}", ["[Enter]"; 3].get(..n).unwrap_or_default().join(" ")).trim_start().to_string(),
+        (_, n @ 1..=3) => {
+            format!("{out} {}", ["[Enter]"; 3].get(..n).unwrap_or_default().join(" ")).trim_start().to_string()
+        }
         (_, n) => format!("{out} {n} × [Enter]"),
     }
 }

@@ -25,11 +25,8 @@ pub struct Known {
 /// Names in a directory beneath the trial dir that are regular files, sorted.
 fn names(dir: &Dir, rel: &str) -> Vec<String> {
     let Ok(entries) = dir.sub(rel).and_then(|d| d.list()) else { return Vec::new() };
-    let mut out: Vec<String> = entries
-        .into_iter()
-        .filter(|e| e.kind == EntryKind::File)
-        .filter_map(|e| e.name.into_string().ok())
-        .collect();
+    let mut out: Vec<String> =
+        entries.into_iter().filter(|e| e.kind == EntryKind::File).filter_map(|e| e.name.into_string().ok()).collect();
     out.sort();
     out
 }
@@ -62,7 +59,10 @@ pub fn files_of(dir: &Dir, slot: Slot, order: &[String]) -> (Vec<String>, usize)
             for (_, at) in phase_dirs(dir, "verifier", order) {
                 let there = names(dir, &at);
                 let mut add = |name: &str| out.push(format!("{at}/{name}"));
-                ["test-stdout.txt", "test-stderr.txt"].iter().filter(|n| there.iter().any(|t| t == *n)).for_each(|n| add(n));
+                ["test-stdout.txt", "test-stderr.txt"]
+                    .iter()
+                    .filter(|n| there.iter().any(|t| t == *n))
+                    .for_each(|n| add(n));
                 let rest = there.iter().filter(|n| {
                     let known = ["test-stdout.txt", "test-stderr.txt", "reward.txt", "reward.json", "ctrf.json"];
                     !known.contains(&n.as_str()) && (n.ends_with(".txt") || n.ends_with(".log"))
@@ -270,7 +270,11 @@ pub fn exception(dir: &Dir, known: &Known) -> Result<Doc, String> {
         Ok(bytes) => {
             let text = String::from_utf8_lossy(&bytes.data);
             let kind = exception_kind(&bytes.data).map_or("no type found".to_string(), |k| k.to_string());
-            let whence = if known.result.is_some() { "result.json holds none; exception.txt says" } else { "from exception.txt; result.json is not written yet" };
+            let whence = if known.result.is_some() {
+                "result.json holds none; exception.txt says"
+            } else {
+                "from exception.txt; result.json is not written yet"
+            };
             doc.text(&kind, Mark::Title, Show::Always);
             doc.say(whence, Mark::Dim);
             if bytes.truncated {
@@ -315,7 +319,11 @@ fn traceback(text: &str, doc: &mut Doc) {
     doc.title(format!("Traceback, {} frame{}", frames.len(), if frames.len() == 1 { "" } else { "s" }));
     let last_line = lines.len().saturating_sub(1);
     let mark = |i: usize, l: &str| {
-        if i == last_line || (!l.starts_with([' ', '\t']) && l.contains("Error")) { Mark::Decisive } else { Mark::Plain }
+        if i == last_line || (!l.starts_with([' ', '\t']) && l.contains("Error")) {
+            Mark::Decisive
+        } else {
+            Mark::Plain
+        }
     };
     match (frames.get(1), frames.last()) {
         (Some(second), Some(last)) if last > second && lines.len() > 16 => {
