@@ -311,7 +311,7 @@ static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Columns of the left column where there are two; its frame included.
 pub fn left_columns(columns: u16) -> u16 {
-    (columns / 5 * 2).clamp(46, 72)
+    (columns / 5 * 2).clamp(50, 76)
 }
 
 /// Lines of the timeline above the text where there is one column.

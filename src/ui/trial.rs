@@ -33,7 +33,8 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         if area.height > 3 {
             frame.render_widget(facts(view, trial, row, pen, columns), line(1));
             let body = Rect { y: area.y + 2, height: area.height - 2, ..area };
-            wide(model, view, &lanes, pen, frame, body);
+            let last = pending(model, trial, row, pen);
+            wide(model, view, &lanes, last, pen, frame, body);
         }
         return;
     }
@@ -57,13 +58,32 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let body = Rect { y: area.y + y, height: area.height.saturating_sub(y), ..area };
     if view.tab == Tab::Steps {
-        steps(view, pen, frame, body, true);
+        steps(view, pending(model, trial, row, pen), pen, frame, body, true);
     } else {
         trial_tabs::content(view, pen, frame, body);
     }
 }
 
-fn wide(model: &Model, view: &TrialView, lanes: &Timeline, pen: Pen, frame: &mut Frame<'_>, body: Rect) {
+/// The episode that is not recorded yet: under way, or cut off. Its number, and what of it.
+fn pending(model: &Model, trial: Option<&Trial>, row: Option<&Row>, pen: Pen) -> Option<(u32, String)> {
+    let row = row?;
+    if let Phase::AgentRunning(n) = row.phase {
+        let since = row.last_step.map(|at| time::words(time::age(at, model.now).as_secs_f64()));
+        return Some((n, format!("under way, {}~ since the last step", since.as_deref().unwrap_or(pen.unknown()))));
+    }
+    let n = trial?.result.as_ref()?.n_episodes?;
+    Some((n, "entered, cut off before it was recorded".to_string()))
+}
+
+fn wide(
+    model: &Model,
+    view: &TrialView,
+    lanes: &Timeline,
+    last: Option<(u32, String)>,
+    pen: Pen,
+    frame: &mut Frame<'_>,
+    body: Rect,
+) {
     let columns = left_columns(model.size.0).min(body.width);
     let lines = timeline_lines(lanes, pen, usize::from(columns).saturating_sub(2));
     // The steps keep half of the column, however long the timeline is.
@@ -81,7 +101,7 @@ fn wide(model: &Model, view: &TrialView, lanes: &Timeline, pen: Pen, frame: &mut
     let below = Rect { y: body.y + height, height: body.height - height, width: columns, ..body };
     let focused = view.tab == Tab::Steps;
     let inside = pane(frame, below, pen, focused, "Steps", &steps_fact(view));
-    steps(view, pen, frame, inside, focused);
+    steps(view, last, pen, frame, inside, focused);
     let right = Rect { x: body.x + columns, width: body.width - columns, ..body };
     let inside = pane(frame, right, pen, !focused, "", "");
     let top = Rect { x: right.x + 2, y: right.y, width: right.width.saturating_sub(4), height: 1 };
@@ -89,7 +109,8 @@ fn wide(model: &Model, view: &TrialView, lanes: &Timeline, pen: Pen, frame: &mut
     if let Some(status) = trial_tabs::status(view, pen) {
         let text = format!(" {} ", cut(&status, usize::from(top.width).saturating_sub(2), pen));
         let w = u16::try_from(width(&text)).unwrap_or(0);
-        let at = Rect { x: right.right().saturating_sub(w + 2), y: right.bottom().saturating_sub(1), width: w, height: 1 };
+        let at =
+            Rect { x: right.right().saturating_sub(w + 2), y: right.bottom().saturating_sub(1), width: w, height: 1 };
         frame.render_widget(Line::styled(text, pen.strong()), at);
     }
     trial_tabs::content(view, pen, frame, inside);
@@ -117,15 +138,17 @@ fn title(model: &Model, view: &TrialView, row: Option<&Row>, gone: bool, pen: Pe
             lead.push(piece(row.task.to_string(), pen.text(), 4));
         }
         tail.push(piece(phase_words(row), style, 0));
-        tail.push(piece(format!("reward {}", row.reward.map_or(pen.unknown().to_string(), reward)), pen.text(), 1));
+        tail.push(piece(format!("reward {}", row.reward.map_or(pen.unknown().to_string(), reward)), pen.text(), 2));
         if let Some(kind) = &row.exception {
-            tail.push(piece(kind.to_string(), pen.alarm(), 2));
+            tail.push(piece(kind.to_string(), pen.alarm(), 1));
         }
         if let Some(timing) = row.timing {
             let elapsed = timing.elapsed(model.now);
             let mark = if timing.inferred { "~" } else { "" };
             let (text, hot) = match timing.limit {
-                Some(limit) => (format!("{}{mark} of {}", time::clock(elapsed), time::clock(limit)), elapsed > limit * 0.9),
+                Some(limit) => {
+                    (format!("{}{mark} of {}", time::clock(elapsed), time::clock(limit)), elapsed > limit * 0.9)
+                }
                 None => (format!("{}{mark}", time::clock(elapsed)), false),
             };
             tail.push(piece(text, if hot { pen.hot() } else { pen.text() }, 3));
@@ -188,8 +211,8 @@ fn cells(lane: &Lane, total: f64, columns: usize) -> Option<(usize, usize)> {
 /// The timeline as lines: name, limit, place in time, duration.
 pub fn timeline_lines(lanes: &Timeline, pen: Pen, columns: usize) -> Vec<Line<'static>> {
     let mut out: Vec<Line<'static>> = Vec::new();
-    const BAR: usize = 12;
-    let names = columns.saturating_sub(BAR + 11);
+    let bar_columns = (columns / 4).clamp(8, 24);
+    let names = columns.saturating_sub(bar_columns + 10);
     for lane in &lanes.lanes {
         let style = if lane.gap { pen.dim() } else { pen.text() };
         let lead = if lane.gap { format!("  {}", lane.name) } else { lane.name.clone() };
@@ -198,21 +221,38 @@ pub fn timeline_lines(lanes: &Timeline, pen: Pen, columns: usize) -> Vec<Line<'s
             _ => lead.clone(),
         };
         let name = if width(&full) <= names { full } else { lead };
-        let (on, off) = if pen.look.ascii { ("#", ".") } else if lane.gap { ("▂", "·") } else { ("▇", "·") };
-        let bar = match cells(lane, lanes.total.unwrap_or(0.0).max(0.001), BAR) {
-            Some((first, last)) => {
-                format!("{}{}{}", off.repeat(first), on.repeat(last - first), off.repeat(BAR.saturating_sub(last)))
-            }
-            None => off.repeat(BAR),
+        let (on, off) = if pen.look.ascii {
+            ("#", ".")
+        } else if lane.gap {
+            ("▂", "·")
+        } else {
+            ("▇", "·")
         };
-        let bar_style = if hot(lane) { pen.hot() } else if lane.gap { pen.dim() } else { pen.good() };
+        let bar = match cells(lane, lanes.total.unwrap_or(0.0).max(0.001), bar_columns) {
+            Some((first, last)) => {
+                format!(
+                    "{}{}{}",
+                    off.repeat(first),
+                    on.repeat(last - first),
+                    off.repeat(bar_columns.saturating_sub(last))
+                )
+            }
+            None => off.repeat(bar_columns),
+        };
+        let bar_style = if hot(lane) {
+            pen.hot()
+        } else if lane.gap {
+            pen.dim()
+        } else {
+            pen.good()
+        };
         let time_style = if hot(lane) { pen.hot() } else { style };
         out.push(Line::from(vec![
             Span::styled(left(&name, names, pen), style),
             Span::raw(" "),
             Span::styled(bar, bar_style),
             Span::raw(" "),
-            Span::styled(super::fit::right(&duration(lane), 9, pen), time_style),
+            Span::styled(super::fit::right(&duration(lane), 8, pen), time_style),
         ]));
     }
     for odd in &lanes.odd {
@@ -243,7 +283,13 @@ fn bar_line(lanes: &Timeline, pen: Pen, columns: usize) -> Line<'static> {
             (false, false) if i % 2 == 0 => "▆",
             (false, false) => "▇",
         };
-        let style = if hot(lane) { pen.hot() } else if lane.gap { pen.dim() } else { pen.good() };
+        let style = if hot(lane) {
+            pen.hot()
+        } else if lane.gap {
+            pen.dim()
+        } else {
+            pen.good()
+        };
         spans.push(Span::styled(glyph.repeat(last - first), style));
         at = last;
     }
@@ -265,7 +311,13 @@ fn words_line(lanes: &Timeline, pen: Pen, columns: usize) -> Line<'static> {
             (_, true) => 3,
             _ => 2,
         };
-        let style = if hot(lane) { pen.hot() } else if lane.gap { pen.dim() } else { pen.text() };
+        let style = if hot(lane) {
+            pen.hot()
+        } else if lane.gap {
+            pen.dim()
+        } else {
+            pen.text()
+        };
         piece(format!("{} {}{limit}", lane.name, duration(lane)), style, rank)
     });
     spread(pieces.collect(), Vec::new(), &format!(" {} ", pen.dot()), columns, pen)
@@ -285,7 +337,7 @@ fn steps_fact(view: &TrialView) -> String {
 }
 
 /// The list of steps.
-pub fn steps(view: &TrialView, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
+fn steps(view: &TrialView, last: Option<(u32, String)>, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
     let (columns, mut height) = (usize::from(area.width), usize::from(area.height));
     if height == 0 || columns == 0 {
         return;
@@ -317,6 +369,8 @@ pub fn steps(view: &TrialView, pen: Pen, frame: &mut Frame<'_>, area: Rect, focu
         put(frame, heading(pen, columns));
         height -= 1;
     }
+    let recorded = view.head(n - 1).and_then(|_| view.heads.iter().rev().find_map(|h| h.episode));
+    let last = last.filter(|(e, _)| n > 0 && recorded.is_some_and(|r| *e > r));
     // Lines around the cursor: a heading of a trajectory takes one, too.
     let half = height / 2;
     let begin = view.cursor.saturating_sub(half).min(n.saturating_sub(height));
@@ -336,8 +390,16 @@ pub fn steps(view: &TrialView, pen: Pen, frame: &mut Frame<'_>, area: Rect, focu
         }
         lines.push((line, selected));
     }
+    if begin + height >= n
+        && let Some((episode, what)) = last
+    {
+        let text = format!("{episode:>width$} {what}", width = if columns >= 60 { 4 } else { 3 });
+        lines.push((Line::styled(left(&text, columns, pen), pen.dim()), false));
+    }
     let selected = lines.iter().position(|(_, s)| *s).unwrap_or(0);
-    let skip = (selected + 1).saturating_sub(height).max(lines.len().saturating_sub(height).min(selected.saturating_sub(half)));
+    let skip = (selected + 1)
+        .saturating_sub(height)
+        .max(lines.len().saturating_sub(height).min(selected.saturating_sub(half)));
     lines.into_iter().skip(skip).take(height).for_each(|(line, _)| put(frame, line));
 }
 
@@ -345,7 +407,7 @@ fn heading(pen: Pen, columns: usize) -> Line<'static> {
     let text = if columns >= 60 {
         format!("{:>4} {:<8} {:>11} {:>6} {:>6}  plan", "ep", "time", "model+cmds", "in", "out")
     } else {
-        format!("{:>4} {:<8} {:>9} {:>6}  plan", "ep", "time", "took", "out")
+        format!("{:>3} {:<8} {:>6} {:>5}  plan", "ep", "time", "took", "out")
     };
     Line::styled(left(&text, columns, pen), pen.dim())
 }
@@ -361,14 +423,14 @@ fn step_line(head: &Head, pen: Pen, columns: usize) -> Line<'static> {
         (Some(g), _) if g < 0.0 => "clock!".to_string(),
         (Some(g), Some(m)) if columns >= 60 => format!("{}+{}", seconds(m), seconds((g - m).max(0.0))),
         (Some(g), _) if g < 100.0 => format!("{g:.1} s"),
-        (Some(g), _) => time::words(g),
+        (Some(g), _) => time::clock(g),
         (None, _) => pen.unknown().to_string(),
     };
     let count = |n: Option<u64>| n.map_or(pen.unknown().to_string(), short);
     let lead = if columns >= 60 {
         format!("{number:>4} {at:<8} {took:>11} {:>6} {:>6}  ", count(head.input), count(head.output))
     } else {
-        format!("{number:>4} {at:<8} {took:>9} {:>6}  ", count(head.output))
+        format!("{number:>3} {at:<8} {took:>6} {:>5}  ", count(head.output).replace(' ', ""))
     };
     let what = match head.speaker {
         Speaker::Agent => String::new(),

@@ -30,11 +30,8 @@ pub fn tab_line(view: &TrialView, pen: Pen, columns: usize) -> Line<'static> {
         used += 1;
     }
     for (i, tab) in Tab::ALL.iter().enumerate().skip(from).take(to - from) {
-        let (text, style) = if i == at {
-            (format!("[{}]", tab.word()), pen.key())
-        } else {
-            (format!(" {} ", tab.word()), pen.dim())
-        };
+        let (text, style) =
+            if i == at { (format!("[{}]", tab.word()), pen.key()) } else { (format!(" {} ", tab.word()), pen.dim()) };
         used += width(&text) + 1;
         spans.push(Span::styled(text, style));
         spans.push(Span::raw(" "));
@@ -67,7 +64,8 @@ fn place(view: &TrialView, pen: Pen) -> String {
     let here = doc.lines.iter().map(|l| l.text().len() as f64 + 1.0).sum::<f64>();
     let total = doc.before as f64 + here + doc.after as f64;
     let at = doc.before as f64 + here * pane.top as f64 / all;
-    format!("at {:.0} % of {}{}B{end}", at / total * 100.0, short(total as u64), if total < 1000.0 { " " } else { "" }).replace(pen.ellipsis(), "")
+    format!("at {:.0} % of {}{}B{end}", at / total * 100.0, short(total as u64), if total < 1000.0 { " " } else { "" })
+        .replace(pen.ellipsis(), "")
 }
 
 /// How a search stands, in words; None when there is none.

@@ -43,7 +43,11 @@ pub fn summary(trial: &Trial) -> Doc {
     if !trial.problems.is_empty() {
         doc.title("What is odd");
         for problem in &trial.problems {
-            doc.text(&format!("  {}: {}: {}", problem.kind.word(), problem.path, problem.message), Mark::Remark, Show::Always);
+            doc.text(
+                &format!("  {}: {}: {}", problem.kind.word(), problem.path, problem.message),
+                Mark::Remark,
+                Show::Always,
+            );
         }
     }
     doc

@@ -322,13 +322,28 @@ fn break_line(line: usize, text: &str, width: usize, rows: &mut Vec<RowAt>) {
         return;
     }
     let (mut from, mut used) = (0, 0);
+    // The last place after a space in this row, with the columns up to there.
+    let mut space: Option<(usize, usize)> = None;
     for (at, c) in text.char_indices() {
         let w = c.width().unwrap_or(0);
         if used + w > width && at > from {
-            rows.push(RowAt { line, from, to: at });
-            (from, used) = (at, 0);
+            // Words stay whole as long as that costs less than a third of the row.
+            match space.filter(|(_, columns)| c != ' ' && *columns * 3 > width * 2) {
+                Some((cut, columns)) => {
+                    rows.push(RowAt { line, from, to: cut });
+                    (from, used) = (cut, used - columns);
+                }
+                None => {
+                    rows.push(RowAt { line, from, to: at });
+                    (from, used) = (at, 0);
+                }
+            }
+            space = None;
         }
         used += w;
+        if c == ' ' {
+            space = Some((at + 1, used));
+        }
     }
     rows.push(RowAt { line, from, to: text.len() });
 }
