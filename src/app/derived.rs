@@ -1,15 +1,17 @@
 //! What the screen says of the jobs as a whole: counts, scores, attention, errors by type.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::rows::{Outcome, Row, RowId};
+use super::rows::{Outcome, Row};
+use crate::job::eta::{self, Eta};
 use crate::job::fleet::StateKind;
-use crate::job::{Fleet, JobKey, JobState, Stamp, Tokens, TrialKey};
+use crate::job::tally::{self, Tally};
+use crate::job::{Fleet, JobKey, JobState, Stamp, TrialKey};
 
-/// How several jobs are counted together.
-#[derive(Debug, Clone, Default)]
-pub struct Counting {}
+/// How several jobs are counted together; where no default applies the screen counts them side by
+/// side and says so.
+pub type Counting = tally::Options;
 
 /// Something that needs a person.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,44 +52,23 @@ pub struct ErrorGroup {
     pub is_exception: bool,
 }
 
-/// The sums on the two answer lines.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Board {
-    /// Slots planned.
-    pub planned: u64,
-    /// Slots whose trial has a result that counts as one.
-    pub finished: u64,
-    /// Trials with a primary reward.
-    pub graded: u64,
-    /// Trials with primary reward 1.
-    pub passed: u64,
-    /// Token sums.
-    pub tokens: Tokens,
-    /// Trials that reported tokens, of those with a result.
-    pub known: (u64, u64),
-    /// How jobs were merged, in words; empty for one job.
-    pub merge: String,
-}
-
 /// Everything derived.
 #[derive(Debug, Clone, Default)]
 pub struct Derived {
+    /// The count that headless reports print, too; None before the first job was found.
+    pub tally: Option<Tally>,
     /// States of the jobs.
     pub states: Vec<(JobKey, JobState)>,
-    /// Trials that others stand for.
-    pub superseded: HashMap<TrialKey, Arc<str>>,
     /// Rows by outcome, copies and superseded trials left out, in the order of [`Outcome::ALL`].
     pub counts: [usize; Outcome::ALL.len()],
-    /// Sums and scores.
-    pub board: Board,
     /// What needs a person, worst first.
     pub attention: Vec<Attention>,
     /// Everything odd.
     pub warnings: Vec<Warning>,
     /// Errors by type.
     pub errors: Vec<ErrorGroup>,
-    /// Time left: low and high in seconds, and what it rests on.
-    pub eta: Option<(f64, Option<f64>, String)>,
+    /// Time left.
+    pub eta: Option<Eta>,
 }
 
 impl Derived {
@@ -102,21 +83,72 @@ impl Derived {
     }
 }
 
-/// Derives what does not need the rows. `old` is reused where only the time went on.
-pub fn derive(fleet: &Fleet, now: Stamp, _counting: &Counting, old: &Derived, changed: bool) -> Derived {
-    let states: Vec<(JobKey, JobState)> = fleet.jobs().iter().map(|j| (j.key, j.state(now))).collect();
-    let _ = (old, changed);
-    let mut derived = Derived { states, ..Derived::default() };
-    for job in fleet.jobs() {
-        let Some((_, state)) = derived.states.iter().find(|(k, _)| *k == job.key) else { continue };
-        if matches!(state.kind, StateKind::Dead | StateKind::Interrupted | StateKind::Unreachable) {
-            derived.attention.push(Attention {
-                text: format!("{}: {} ({})", job.facts.name, state.kind.word(), state.evidence),
-                target: None,
-            });
-        }
+/// Derives what does not need the rows.
+pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
+    if fleet.jobs().is_empty() {
+        return Derived { warnings: fleet_problems(fleet), ..Derived::default() };
     }
+    let mut derived = Derived { eta: eta::of_fleet(fleet, now), ..Derived::default() };
+    let tally =
+        tally::count(fleet, counting, now).unwrap_or_else(|_| tally::count_side_by_side(fleet, counting.rule, now));
+    derived.states = fleet.jobs().iter().zip(&tally.jobs).map(|(j, line)| (j.key, line.state.clone())).collect();
+    derived.warnings = tally
+        .warnings
+        .iter()
+        .map(|w| Warning {
+            kind: w.kind.word().to_string(),
+            message: w.message.clone(),
+            path: w.path.clone(),
+            target: target(fleet, &w.path),
+        })
+        .collect();
+    derived.attention = jobs_that_stand_still(fleet, &derived.states);
+    let urgent = tally.warnings.iter().zip(&derived.warnings).filter(|(w, _)| w.kind.needs_person());
+    derived.attention.extend(urgent.map(|(_, w)| Attention {
+        text: format!("{}: {}", w.kind.replace('_', " "), w.message),
+        target: w.target.clone(),
+    }));
+    derived.tally = Some(tally);
     derived
+}
+
+fn fleet_problems(fleet: &Fleet) -> Vec<Warning> {
+    let warning = |p: &crate::job::Problem| Warning {
+        kind: p.kind.word().to_string(),
+        message: p.message.to_string(),
+        path: p.path.to_string(),
+        target: None,
+    };
+    fleet.problems.iter().map(warning).collect()
+}
+
+fn jobs_that_stand_still(fleet: &Fleet, states: &[(JobKey, JobState)]) -> Vec<Attention> {
+    let mut out = Vec::new();
+    for (job, (_, state)) in fleet.jobs().iter().zip(states) {
+        let next = match state.kind {
+            StateKind::Dead => "nobody works on it any more",
+            StateKind::Interrupted => "it was stopped before its end",
+            StateKind::Unreachable => "tried again and again",
+            _ => continue,
+        };
+        out.push(Attention {
+            text: format!("{} {}: {next} ({})", job.facts.name, state.kind.word(), state.evidence),
+            target: None,
+        });
+    }
+    out
+}
+
+/// The trial that a path lies in.
+fn target(fleet: &Fleet, path: &str) -> Option<TrialKey> {
+    let path = std::path::Path::new(path);
+    fleet.jobs().iter().find_map(|job| {
+        let rest = path.strip_prefix(&job.facts.dir).ok()?;
+        let name = rest.components().next()?.as_os_str().to_str()?;
+        // The path may end in `:line`.
+        let known = job.trials.get_key_value(name).or_else(|| job.trials.get_key_value(name.split(':').next()?));
+        known.map(|(name, _)| TrialKey { job: job.key, trial: name.clone() })
+    })
 }
 
 /// Adds what is counted over the rows.
@@ -148,5 +180,4 @@ pub fn finish(derived: &mut Derived, rows: &[Row]) {
     }
     derived.errors = groups.into_values().collect();
     derived.errors.sort_by(|a, b| b.n.cmp(&a.n).then_with(|| a.kind.cmp(&b.kind)));
-    let _ = RowId::Slot;
 }

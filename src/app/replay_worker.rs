@@ -1,17 +1,508 @@
-//! The thread that does the I/O of the replay view.
+//! The thread that plays casts: it owns the player, reads the file and sends pictures.
 
-use super::replay::{Reply, Request};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::replay::{Picture, Reply, Request, Source};
+use crate::cast::{self, Player, SearchStep, Target, Work, episodes};
+use crate::harbor::dir::{Dir, EntryKind};
+use crate::harbor::trajectory::{Source as StepSource, StepPlace, TrajectoryIndex};
+use crate::job::{Stamp, text};
+
+/// Time between two pictures.
+const PICTURE: Duration = Duration::from_millis(33);
+/// Work between two looks at the requests.
+const SLICE: Duration = Duration::from_millis(12);
+/// How often a recording is looked at for growth, while it is shown.
+const GROWTH: Duration = Duration::from_millis(500);
+/// Bytes of a trajectory indexed between two looks at the requests.
+const EPISODE_SLICE: u64 = 4 << 20;
+/// Bytes searched between two looks at the requests.
+const SEARCH_SLICE: u64 = 8 << 20;
 
 /// Talks to the thread.
 #[derive(Debug)]
-pub struct Handle {}
+pub struct Handle {
+    requests: Sender<Request>,
+}
 
 impl Handle {
-    /// Asks for something.
-    pub fn ask(&self, _request: Request) {}
+    /// Asks for something. A thread that ended (it never should) is said in the log.
+    pub fn ask(&self, request: Request) {
+        if self.requests.send(request).is_err() {
+            tracing::error!("the player has ended");
+        }
+    }
 }
 
 /// Starts the thread; `reply` takes its answers and returns false when nobody listens any more.
-pub fn spawn(_reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
-    Handle {}
+pub fn spawn(reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
+    let (requests, inbox) = channel();
+    let started = thread::Builder::new().name("replay".into()).spawn(move || run(&inbox, reply));
+    if let Err(error) = started {
+        tracing::error!(%error, "no thread for the player");
+    }
+    Handle { requests }
+}
+
+fn run(inbox: &Receiver<Request>, mut reply: impl FnMut(Reply) -> bool) {
+    let mut session: Option<Session> = None;
+    let born = Instant::now();
+    let mut shown: Option<Instant> = None;
+    let mut dirty = false;
+    loop {
+        let wait = match &session {
+            None => None,
+            Some(s) => s.wait(dirty, shown),
+        };
+        let request = match wait {
+            None => match inbox.recv() {
+                Ok(request) => Some(request),
+                Err(_) => return,
+            },
+            Some(wait) => match inbox.recv_timeout(wait) {
+                Ok(request) => Some(request),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            },
+        };
+        let mut next = request;
+        while let Some(request) = next {
+            match request {
+                Request::Close => session = None,
+                Request::Open(source) => match Session::open(source) {
+                    Ok(opened) => {
+                        session = Some(opened);
+                        shown = None;
+                    }
+                    Err(why) => {
+                        session = None;
+                        if !reply(Reply::Refused(why)) {
+                            return;
+                        }
+                    }
+                },
+                other => {
+                    if let Some(s) = &mut session
+                        && let Err(why) = s.command(other)
+                    {
+                        s.note = Some(why);
+                    }
+                }
+            }
+            dirty = true;
+            next = inbox.try_recv().ok();
+        }
+        let Some(s) = &mut session else {
+            dirty = false;
+            continue;
+        };
+        dirty |= s.advance(born.elapsed());
+        if dirty && shown.is_none_or(|at| at.elapsed() >= PICTURE) {
+            if !reply(Reply::Picture(Arc::new(s.picture()))) {
+                return;
+            }
+            shown = Some(Instant::now());
+            dirty = false;
+        }
+    }
+}
+
+/// One opened trial dir or file.
+struct Session {
+    dir: Option<PathBuf>,
+    casts: Vec<String>,
+    at: usize,
+    player: Player,
+    /// The trajectory being indexed for the times of its episodes.
+    trajectory: Option<TrajectoryIndex>,
+    stamps: Vec<Option<Stamp>>,
+    offsets: Option<Vec<Option<Duration>>>,
+    offsets_for: Duration,
+    working: bool,
+    searching: bool,
+    found: Option<Duration>,
+    searched: Option<String>,
+    looked: Instant,
+    note: Option<String>,
+    wanted_episode: Option<usize>,
+}
+
+impl Session {
+    fn open(source: Source) -> Result<Session, String> {
+        let meta = std::fs::metadata(&source.path).map_err(|e| format!("{}: {e}", source.path.display()))?;
+        let (dir, casts) = if meta.is_dir() {
+            let casts = find_casts(&source.path)?;
+            (Some(source.path.clone()), casts)
+        } else {
+            (None, vec![source.path.display().to_string()])
+        };
+        let Some(first) = casts.first().cloned() else {
+            return Err(format!(
+                "{}: no recording in agent/ or steps/*/agent/: Harbor 0.26 copies it out only after the agent ended \
+                 (live with --ek auto_mounting=true), and other agents than Terminus-2 make none",
+                source.path.display()
+            ));
+        };
+        let player = open_player(dir.as_deref(), &first)?;
+        let mut session = Session {
+            dir,
+            casts,
+            at: 0,
+            player,
+            trajectory: None,
+            stamps: Vec::new(),
+            offsets: None,
+            offsets_for: Duration::MAX,
+            working: true,
+            searching: false,
+            found: None,
+            searched: None,
+            looked: Instant::now(),
+            note: None,
+            wanted_episode: source.episode,
+        };
+        session.opened();
+        Ok(session)
+    }
+
+    /// After a recording was opened: its episodes, then play.
+    fn opened(&mut self) {
+        self.stamps = Vec::new();
+        self.look_for_episodes();
+        self.offsets_for = Duration::MAX;
+        self.working = true;
+        self.found = None;
+        match self.wanted_episode {
+            Some(_) => self.player.pause(),
+            None => self.player.play(),
+        }
+    }
+
+    fn look_for_episodes(&mut self) {
+        self.trajectory = match (&self.dir, self.casts.get(self.at)) {
+            (Some(dir), Some(cast)) => trajectory_beside(dir, cast),
+            _ => None,
+        };
+    }
+
+    /// Reads a slice of the trajectory; the episodes are known when it is through.
+    fn index_episodes(&mut self) {
+        let Some(index) = &mut self.trajectory else { return };
+        let through = index.build_slice(EPISODE_SLICE).unwrap_or(true);
+        if !through {
+            return;
+        }
+        // A torn trajectory of a running trial still tells the episodes that it holds.
+        let of_agent = |s: &&StepPlace| s.source == StepSource::Agent && !s.is_copied_context;
+        let stamps: Vec<Option<Stamp>> = index.steps().iter().filter(of_agent).map(|s| s.timestamp).collect();
+        if stamps.len() >= self.stamps.len() {
+            self.stamps = stamps;
+        }
+        self.trajectory = None;
+        self.offsets_for = Duration::MAX;
+    }
+
+    fn wait(&self, dirty: bool, shown: Option<Instant>) -> Option<Duration> {
+        let until_picture = shown.map_or(Duration::ZERO, |at| PICTURE.saturating_sub(at.elapsed()));
+        if self.working || self.searching || self.trajectory.is_some() {
+            return Some(Duration::ZERO);
+        }
+        if dirty {
+            return Some(until_picture);
+        }
+        if self.player.is_playing() {
+            let due = self.player.next_due().unwrap_or(PICTURE);
+            // The scrubber moves on through silences, but not 30 times a second.
+            return Some(due.clamp(until_picture.max(Duration::from_millis(5)), Duration::from_millis(250)));
+        }
+        Some(GROWTH)
+    }
+
+    /// Lets time go on, works and looks for growth; true when the picture changed.
+    fn advance(&mut self, now: Duration) -> bool {
+        let mut changed = self.player.tick(now);
+        if self.working {
+            let until = Instant::now() + SLICE;
+            self.working = self.player.work_while(|| Instant::now() < until) == Work::More;
+            changed = true;
+        }
+        if self.trajectory.is_some() {
+            self.index_episodes();
+            changed = true;
+        }
+        self.find_offsets();
+        if self.player.progress().indexed
+            && self.trajectory.is_none()
+            && let Some(n) = self.wanted_episode.take()
+        {
+            let to = self.offsets.as_ref().and_then(|o| o.get(n).copied().flatten());
+            match to {
+                Some(to) => self.player.seek(Target::Time(to)),
+                None => self.note = Some(self.no_episodes()),
+            }
+            self.working = true;
+        }
+        if self.searching {
+            match self.player.search_work(SEARCH_SLICE) {
+                SearchStep::More { .. } => {}
+                SearchStep::Found(hit) => {
+                    self.searching = false;
+                    self.found = Some(hit.time);
+                    self.note =
+                        Some(format!("found at {}: {}", crate::job::time::clock(hit.time.as_secs_f64()), hit.line));
+                    self.player.pause();
+                    self.player.seek(Target::Event(hit.event));
+                    self.working = true;
+                }
+                SearchStep::NotFound => {
+                    self.searching = false;
+                    self.note = Some("no further match in this direction".to_string());
+                }
+            }
+            changed = true;
+        }
+        if !self.working && !self.searching && self.looked.elapsed() >= GROWTH {
+            self.looked = Instant::now();
+            changed |= self.look_for_growth();
+        }
+        changed
+    }
+
+    fn look_for_growth(&mut self) -> bool {
+        let Some(name) = self.casts.get(self.at) else { return false };
+        let reopened: Option<Box<dyn cast::Source>> =
+            open_file(self.dir.as_deref(), name).ok().map(|f| Box::new(f) as Box<dyn cast::Source>);
+        match self.player.refresh(reopened) {
+            cast::Change::Same => false,
+            cast::Change::Unreadable => {
+                let why = self.player.fault().map(|e| e.to_string());
+                let new = why != self.note;
+                self.note = why;
+                new
+            }
+            cast::Change::Grew | cast::Change::Restarted => {
+                self.working = true;
+                self.offsets_for = Duration::MAX;
+                self.look_for_episodes();
+                true
+            }
+        }
+    }
+
+    fn find_offsets(&mut self) {
+        let length = self.player.duration();
+        if self.offsets_for != length {
+            self.offsets_for = length;
+            self.offsets = episodes::offsets(self.player.header(), &self.stamps, length);
+        }
+    }
+
+    fn no_episodes(&self) -> String {
+        match (self.stamps.is_empty(), self.player.header().timestamp) {
+            (true, _) => "no episode index: no trajectory beside this recording".to_string(),
+            (false, None) => "no episode index: the recording does not say when it began".to_string(),
+            _ => "no episode index: this episode has no time stamp".to_string(),
+        }
+    }
+
+    fn command(&mut self, request: Request) -> Result<(), String> {
+        self.note = None;
+        self.working = true;
+        match request {
+            Request::Open(_) | Request::Close => {}
+            Request::Toggle => self.player.toggle(),
+            Request::Skip(seconds) => self.player.skip(seconds),
+            Request::Step(by) => self.player.step(by),
+            Request::Percent(p) => self.player.seek(Target::Percent(p)),
+            Request::End => self.player.follow(true),
+            Request::Faster(true) => self.player.faster(),
+            Request::Faster(false) => self.player.slower(),
+            Request::IdleCap => self.player.next_idle_cap(),
+            Request::Episode(forward) => return self.episode(forward),
+            Request::Search(text) => {
+                self.player.search_start(&text, true);
+                self.searched = Some(text);
+                self.searching = true;
+            }
+            Request::Match(forward) => match &self.searched {
+                Some(text) => {
+                    self.player.search_start(text, forward);
+                    self.searching = true;
+                }
+                None => return Err("nothing searched yet: / searches".to_string()),
+            },
+            Request::NextCast => {
+                if self.casts.len() < 2 {
+                    return Err("this is the only recording".to_string());
+                }
+                let next = (self.at + 1) % self.casts.len();
+                let name = self.casts.get(next).cloned().unwrap_or_default();
+                self.player = open_player(self.dir.as_deref(), &name)?;
+                self.at = next;
+                self.opened();
+            }
+        }
+        Ok(())
+    }
+
+    fn episode(&mut self, forward: bool) -> Result<(), String> {
+        self.find_offsets();
+        let at = self.player.position();
+        let Some(offsets) = &self.offsets else {
+            let moved = if forward { self.player.next_marker() } else { self.player.previous_marker() };
+            return if moved { Ok(()) } else { Err(format!("{}; no marker in this direction", self.no_episodes())) };
+        };
+        let slack = Duration::from_millis(50);
+        let known = offsets.iter().flatten().copied();
+        let to =
+            if forward { known.filter(|o| *o > at + slack).min() } else { known.filter(|o| *o + slack < at).max() };
+        match to {
+            Some(to) => {
+                self.player.seek(Target::Time(to));
+                Ok(())
+            }
+            None if forward => Err("this is the last episode".to_string()),
+            None => {
+                self.player.seek(Target::Time(Duration::ZERO));
+                Ok(())
+            }
+        }
+    }
+
+    fn picture(&self) -> Picture {
+        let p = &self.player;
+        let screen = p.screen();
+        let length = p.playback_duration();
+        let share = |recorded: Duration| {
+            let total = length.as_secs_f64();
+            if total <= 0.0 { 0.0 } else { (p.playback_of(recorded).as_secs_f64() / total).clamp(0.0, 1.0) }
+        };
+        let progress = p.progress();
+        let name = self.casts.get(self.at).cloned().unwrap_or_default();
+        Picture {
+            cast: (self.at + 1, self.casts.len(), text::clean(&name).into_owned()),
+            rows: screen.rows().map(|row| row.collect()).collect(),
+            size: screen.size(),
+            cursor: screen.cursor(),
+            at: p.playback_position(),
+            length,
+            recorded: p.position(),
+            playing: p.is_playing(),
+            speed: p.speed(),
+            idle_cap: p.idle_cap(),
+            following: p.is_following(),
+            indexing: (!progress.indexed).then(|| progress.bytes as f64 / progress.of.max(1) as f64),
+            seeking: p.is_seeking(),
+            markers: p
+                .markers()
+                .iter()
+                .filter_map(|m| p.event_info(m.event).map(|(at, _)| (share(at), m.label.clone())))
+                .collect(),
+            episodes: self.offsets.as_ref().map(|list| list.iter().map(|o| o.map(share)).collect()),
+            episode: self.offsets.as_ref().and_then(|o| episodes::episode_at(o, p.position())),
+            found: self.found.map(share),
+            oddities: odd_words(p),
+            note: if self.searching { Some("searching".to_string()) } else { self.note.clone() },
+        }
+    }
+}
+
+fn odd_words(player: &Player) -> Option<String> {
+    let odd = player.oddities();
+    let mut words = Vec::new();
+    if odd.bad_lines > 0 {
+        let first = odd.first_bad.first().map(|b| format!(", first in line {}", b.line)).unwrap_or_default();
+        words.push(format!("{} bad lines skipped{first}", odd.bad_lines));
+    }
+    if odd.backward_steps > 0 {
+        words.push(format!("clock went back {} times", odd.backward_steps));
+    }
+    if odd.odd_times > 0 {
+        words.push(format!("{} odd times", odd.odd_times));
+    }
+    if odd.truncated {
+        words.push("last line cut".to_string());
+    }
+    if odd.too_many_events {
+        words.push("the rest is left out: too many events".to_string());
+    }
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// Recordings below a trial dir, relative paths: of the agent first, then of the steps, then others.
+fn find_casts(dir: &Path) -> Result<Vec<String>, String> {
+    let root = Dir::open(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    let mut found = Vec::new();
+    let mut look = |at: &str| {
+        let Ok(sub) = root.sub(at) else { return };
+        let Ok(entries) = sub.list() else { return };
+        let mut names: Vec<String> = entries
+            .iter()
+            .filter(|e| e.kind == EntryKind::File)
+            .filter_map(|e| e.name.to_str())
+            .filter(|n| n.ends_with(".cast"))
+            .map(|n| if at == "." { n.to_string() } else { format!("{at}/{n}") })
+            .collect();
+        names.sort();
+        found.extend(names);
+    };
+    look("agent");
+    let mut steps: Vec<String> = root
+        .sub("steps")
+        .and_then(|s| s.list())
+        .unwrap_or_default()
+        .iter()
+        .filter(|e| e.kind == EntryKind::Dir)
+        .filter_map(|e| e.name.to_str().map(str::to_string))
+        .collect();
+    steps.sort();
+    for step in &steps {
+        look(&format!("steps/{step}/agent"));
+    }
+    look("sessions");
+    look(".");
+    Ok(found)
+}
+
+fn open_file(dir: Option<&Path>, name: &str) -> Result<std::fs::File, String> {
+    match dir {
+        Some(dir) => Dir::open(dir)
+            .map_err(|e| format!("{}: {e}", dir.display()))?
+            .open_file(name)
+            .map_err(|e| format!("{name}: {e}")),
+        // A path that the operator typed may be a link; what it leads to must be a file all the same.
+        None => {
+            use std::os::unix::fs::OpenOptionsExt;
+            let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+            let file = std::fs::OpenOptions::new()
+                .read(true)
+                .custom_flags(nonblock)
+                .open(name)
+                .map_err(|e| format!("{name}: {e}"))?;
+            match file.metadata() {
+                Ok(meta) if meta.is_file() => Ok(file),
+                Ok(_) => Err(format!("{name}: not a regular file")),
+                Err(e) => Err(format!("{name}: {e}")),
+            }
+        }
+    }
+}
+
+fn open_player(dir: Option<&Path>, name: &str) -> Result<Player, String> {
+    let file = open_file(dir, name)?;
+    Player::open(file, name).map_err(|e| e.to_string())
+}
+
+/// The trajectory beside a recording; nothing when there is none that can be read.
+fn trajectory_beside(dir: &Path, cast: &str) -> Option<TrajectoryIndex> {
+    let beside = match cast.rsplit_once('/') {
+        Some((parent, _)) => format!("{parent}/trajectory.json"),
+        None => "trajectory.json".to_string(),
+    };
+    let file = Dir::open(dir).ok()?.open_file(&beside).ok()?;
+    Some(TrajectoryIndex::new(file))
 }

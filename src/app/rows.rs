@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::job::tally::{Place, Tally};
 use crate::job::trial::{Evidence, Limits};
-use crate::job::{Fleet, Grade, Job, JobKey, Phase, Stamp, Trial, TrialKey, Writer, phase, time};
+use crate::job::{Fleet, Grade, Job, JobKey, Phase, Stamp, Trial, TrialKey, phase, time};
 
 /// The one word that sums a row up. Reward and exception stay two columns beside it: a solved
 /// timeout is `passed` and still shows its exception type.
@@ -98,8 +99,8 @@ impl Outcome {
 pub enum RowId {
     /// A trial with a directory.
     Trial(TrialKey),
-    /// A queued slot: job, task with agent, running number among the task's queued slots.
-    Slot(JobKey, Arc<str>, u32),
+    /// A queued slot: job and slot name.
+    Slot(JobKey, Arc<str>),
 }
 
 /// Where a trial is in time: elapsed against its limit.
@@ -199,6 +200,26 @@ impl Row {
         row
     }
 
+    fn of_slot(job: &Job, label: Arc<str>, task: Arc<str>) -> Row {
+        Row {
+            id: RowId::Slot(job.key, label),
+            job: job.key,
+            name: Arc::from(""),
+            task,
+            phase: Phase::Queued,
+            outcome: Outcome::Queued,
+            episodes: None,
+            timing: None,
+            output_tokens: None,
+            reward: None,
+            exception: None,
+            started: None,
+            finished: None,
+            last_step: None,
+            superseded: None,
+        }
+    }
+
     fn fill_live(&mut self, e: &Evidence, limits: &Limits) {
         self.started = e.began;
         self.last_step = e.trajectory.and_then(|p| p.last_step).or(e.newest);
@@ -235,90 +256,43 @@ impl Row {
     }
 }
 
-/// All rows of all jobs, in the order of the jobs; `superseded` says which trials another one
-/// stands for.
-pub fn build(fleet: &Fleet, now: Stamp, superseded: &HashMap<TrialKey, Arc<str>>) -> Vec<Row> {
-    let mut rows = Vec::with_capacity(fleet.jobs().iter().map(|j| j.trials.len() + 16).sum());
-    for job in fleet.jobs() {
-        let writer = job.writer(now);
-        for trial in job.trials.values() {
-            let mut row = Row::of_trial(job, trial, job.phase(trial, writer));
-            if !superseded.is_empty()
-                && let RowId::Trial(key) = &row.id
-            {
-                row.superseded = superseded.get(key).cloned();
-            }
-            rows.push(row);
+/// All rows of the count, in its order.
+pub fn build(fleet: &Fleet, tally: &Tally) -> Vec<Row> {
+    let mut rows = Vec::with_capacity(tally.rows.len());
+    // Directories that a retry has removed and not made again yet, by job and task.
+    let mut waiting: HashMap<(usize, &str), u32> = HashMap::new();
+    for (at, job) in fleet.jobs().iter().enumerate() {
+        for task in job.retry_wait.values() {
+            *waiting.entry((at, task)).or_default() += 1;
         }
-        queued(job, writer, superseded, &mut rows);
+    }
+    for counted in &tally.rows {
+        let Some(job) = fleet.jobs().get(counted.job) else { continue };
+        let trial = counted.trial.as_ref().and_then(|name| job.trials.get(name));
+        let row = match trial {
+            Some(trial) => {
+                let mut row = Row::of_trial(job, trial, counted.phase);
+                row.superseded = match (&counted.superseded_by, counted.place) {
+                    (Some((_, by)), _) => Some(by.clone()),
+                    (None, Place::Chosen) => None,
+                    (None, _) => Some(Arc::from("not in the plan")),
+                };
+                row
+            }
+            None => {
+                let label: Arc<str> = match &counted.slot {
+                    Some(slot) => slot.to_string().into(),
+                    None => counted.task.clone(),
+                };
+                let mut row = Row::of_slot(job, label, counted.task.clone());
+                if let Some(n) = waiting.get_mut(&(counted.job, &*counted.task)).filter(|n| **n > 0) {
+                    *n -= 1;
+                    row.phase = Phase::RetryWait;
+                }
+                row
+            }
+        };
+        rows.push(row);
     }
     rows
-}
-
-/// Slots of the plan that have no trial. Of a job that nobody works on they are queued still: a
-/// resume would begin them.
-fn queued(job: &Job, writer: Writer, superseded: &HashMap<TrialKey, Arc<str>>, rows: &mut Vec<Row>) {
-    let Some(planned) = &job.facts.planned else { return };
-    type Group<'a> = (&'a str, Option<&'a str>, Option<&'a str>);
-    let mut left: HashMap<Group<'_>, i64> = HashMap::new();
-    for p in planned {
-        *left.entry((&p.task, p.agent.as_deref(), p.model.as_deref())).or_default() += i64::from(p.n);
-    }
-    for trial in job.trials.values() {
-        let key = TrialKey { job: job.key, trial: trial.name.clone() };
-        if superseded.contains_key(&key) {
-            continue;
-        }
-        let full: Group<'_> = (&trial.task, trial.agent.as_deref(), trial.model.as_deref());
-        match left.get_mut(&full) {
-            Some(n) => *n -= 1,
-            // A trial that does not say its agent yet takes any slot of its task.
-            None => {
-                if let Some((_, n)) = left.iter_mut().find(|((task, _, _), n)| *task == &*trial.task && **n > 0) {
-                    *n -= 1;
-                }
-            }
-        }
-    }
-    let mut waiting: HashMap<&str, u32> = HashMap::new();
-    for task in job.retry_wait.values() {
-        *waiting.entry(task).or_default() += 1;
-    }
-    let mut seen: HashMap<Group<'_>, u32> = HashMap::new();
-    for p in planned {
-        let group: Group<'_> = (&p.task, p.agent.as_deref(), p.model.as_deref());
-        let Some(n) = left.remove(&group) else { continue };
-        for _ in 0..n.max(0) {
-            let k = seen.entry(group).or_default();
-            *k += 1;
-            let retry = match (waiting.get_mut(&*p.task), writer) {
-                (Some(w), Writer::Possible) if *w > 0 => {
-                    *w -= 1;
-                    true
-                }
-                _ => false,
-            };
-            let label: Arc<str> = match (&p.agent, &p.model) {
-                (None, None) => p.task.clone(),
-                (a, m) => format!("{} {} {}", p.task, a.as_deref().unwrap_or(""), m.as_deref().unwrap_or("")).into(),
-            };
-            rows.push(Row {
-                id: RowId::Slot(job.key, label, *k),
-                job: job.key,
-                name: Arc::from(""),
-                task: p.task.clone(),
-                phase: if retry { Phase::RetryWait } else { Phase::Queued },
-                outcome: Outcome::Queued,
-                episodes: None,
-                timing: None,
-                output_tokens: None,
-                reward: None,
-                exception: None,
-                started: None,
-                finished: None,
-                last_step: None,
-                superseded: None,
-            });
-        }
-    }
 }

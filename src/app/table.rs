@@ -258,8 +258,8 @@ impl Window {
 /// A queued slot that got its trial is the same thing to the eye.
 fn became(id: &RowId, row: &Row) -> bool {
     match (id, &row.id) {
-        (RowId::Slot(job, label, _), RowId::Trial(key)) => {
-            *job == key.job && label.split(' ').next() == Some(&*row.task) && row.phase.is_running()
+        (RowId::Slot(job, label), RowId::Trial(key)) => {
+            *job == key.job && label.split(['#', '@']).next() == Some(&*row.task) && row.phase.is_running()
         }
         _ => false,
     }

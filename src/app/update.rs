@@ -17,6 +17,10 @@ use crate::job::{JobEvent, Stamp, TrialKey};
 /// Seconds that a notice stays.
 const NOTICE_SECONDS: i64 = 6;
 
+/// Rows from which on they are rebuilt only so often during a first scan.
+const BIG: usize = 1500;
+const BIG_PAUSE_MS: i128 = 250;
+
 /// Takes in one message.
 pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
     model.now = now;
@@ -39,6 +43,9 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
         }
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
+            if let Some(view) = &mut model.trial {
+                view.resize(model.size);
+            }
             match &mut model.replay {
                 Some(replay) => replay.act(Action::Redraw, picture(model.size)),
                 None => Vec::new(),
@@ -56,16 +63,20 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
 
 /// Brings rows, counts and order up to date; called once before a frame, not once per message.
 pub fn settle(model: &mut Model) {
-    let changed = model.stale || model.built != model.fleet.revision;
+    let since = model.now.duration_since(model.built_at);
+    // Counting thousands of trials takes milliseconds: while news pour in, not for each of them.
+    let busy =
+        model.rows.len() > BIG && since.as_millis() < BIG_PAUSE_MS && model.fleet.jobs().iter().any(|j| !j.settled);
+    let changed = model.stale || (model.built != model.fleet.revision && !busy);
     // Phases and states also change with time alone (a job that falls silent).
-    let aged = model.now.duration_since(model.built_at).as_secs() >= 1 && model.tick_after().is_some();
+    let aged = since.as_secs() >= 1 && model.tick_after().is_some();
     if !changed && !aged {
         return;
     }
     model.built = model.fleet.revision;
     model.built_at = model.now;
-    let derived = derived::derive(&model.fleet, model.now, &model.counting, &model.derived, changed);
-    let rows = rows::build(&model.fleet, model.now, &derived.superseded);
+    let derived = derived::derive(&model.fleet, model.now, &model.counting);
+    let rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
     let old = std::mem::replace(&mut model.rows, rows);
     model.derived = derived;
     derived::finish(&mut model.derived, &model.rows);
@@ -293,6 +304,9 @@ fn back(model: &mut Model) -> Vec<Effect> {
             vec![Effect::Replay(super::replay::Request::Close)]
         }
         View::Trial => {
+            if let Some(effects) = model.trial.as_mut().and_then(TrialView::back) {
+                return effects;
+            }
             model.trial = None;
             model.views.pop();
             vec![Effect::Detail(super::detail::Request::Close), Effect::Watch(None)]
@@ -390,8 +404,10 @@ fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
             }
         }
         action => {
-            let height = page(model);
-            model.trial.as_mut().map(|t| t.act(action, height)).unwrap_or_default()
+            let (height, size) = (page(model), model.size);
+            let Some(view) = model.trial.as_mut() else { return Vec::new() };
+            view.resize(size);
+            view.act(action, height)
         }
     }
 }
@@ -401,7 +417,8 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
     let Some(job) = model.fleet.job(key.job) else { return Vec::new() };
     let Some(trial) = job.trials.get(&key.trial) else { return Vec::new() };
     let dir = job.facts.dir.join(&*key.trial);
-    let (view, mut effects) = TrialView::open(key.clone(), dir, trial);
+    let (mut view, mut effects) = TrialView::open(key.clone(), dir, trial);
+    view.resize(model.size);
     model.trial = Some(view);
     if model.view() != View::Trial {
         model.views.push(View::Trial);

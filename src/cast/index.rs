@@ -242,7 +242,7 @@ impl Index {
         let refuse = |error: &serde_json::Error| {
             let why = error.to_string();
             let why = short(why.split(" at line ").next().unwrap_or_default(), 120);
-            let why = format!("asciicast v1 is not valid JSON (column {}: {why})", error.column());
+            let why = format!("no header line, and as asciicast v1 not valid JSON (column {}: {why})", error.column());
             CastError::Header { file: file(), line: error.line() as u64, why, cut: error.is_eof() }
         };
         let value: HeaderOnly = serde_json::from_str(&text).map_err(|e| refuse(&e))?;

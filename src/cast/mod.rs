@@ -48,6 +48,10 @@
 //! # Ok::<(), pilothouse::cast::CastError>(())
 //! ```
 //!
+//! A player can live in a worker; [`Screen::frame`] is a copy for views that are drawn elsewhere.
+//! Reading happens in `open`, `work`, `seek` and its relatives, `tick`, `refresh` and `search`, never
+//! in the questions (`screen`, `progress`, `position`, …).
+//!
 //! # A growing recording
 //! [`Player::follow`] stays at the end; [`Player::refresh`] looks for more after a file event. Hand it
 //! the file opened anew where the path may name another one by now: a recorder that adds markers
@@ -71,6 +75,6 @@ mod timeline;
 pub use format::{CastError, Header, Kind, MAX_COLS, MAX_GAP_US, MAX_LINE, MAX_ROWS, MAX_V1, Version};
 pub use index::{BadLine, MAX_EVENTS, MAX_MARKERS, Marker, Oddities};
 pub use player::{Change, DEFAULT_IDLE_CAP, IDLE_CAPS, Player, Progress, SPEEDS, Target, Work};
-pub use screen::{Cell, Color, Saved, Screen, Style};
+pub use screen::{Cell, Color, Frame, Saved, Screen, Style};
 pub use search::{Hit, SearchStep};
 pub use source::Source;

@@ -6,9 +6,12 @@ use super::format::{CastError, Depth, Header, Kind, parse_event, parse_size, sho
 use super::index::{Index, Marker, Oddities, Reader};
 use super::keyframe::Keyframes;
 use super::screen::Screen;
-use super::search::{Hit, Search, SearchStep};
+use super::search::Search;
 use super::source::Source;
 use super::timeline::Timeline;
+
+mod clock;
+mod growth;
 
 /// The speeds that [`Player::faster`] and [`Player::slower`] go through.
 pub const SPEEDS: [f64; 7] = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0];
@@ -102,6 +105,8 @@ pub struct Player {
     following: bool,
     search: Option<Search>,
     fault: Option<CastError>,
+    /// Bytes of the file when it was last looked at.
+    size: u64,
     /// The file changed under us and has to be read anew.
     stale: bool,
 }
@@ -142,8 +147,10 @@ impl Player {
             following: false,
             search: None,
             fault: None,
+            size: 0,
             stale: false,
         };
+        player.size = player.source.len().unwrap_or_default();
         player.indexed();
         Ok(player)
     }
@@ -221,10 +228,9 @@ impl Player {
 
     /// How far reading and seeking are.
     pub fn progress(&self) -> Progress {
-        let of = self.source.len().unwrap_or_else(|_| self.index.len()).max(self.index.read());
         Progress {
             bytes: self.index.read(),
-            of,
+            of: self.size.max(self.index.read()),
             events: self.index.entries().len(),
             indexed: self.index.complete(),
             seeking: self.is_seeking(),
@@ -493,220 +499,6 @@ impl Player {
     fn feed_at_once(&mut self, most: u64) {
         if self.fault.is_none() && self.applied != self.goal {
             self.feed(most);
-        }
-    }
-
-    // ------------------------------------------------------------------ play
-
-    /// True while time goes on.
-    pub fn is_playing(&self) -> bool {
-        self.playing
-    }
-
-    /// Starts playing; at the end, from the start.
-    pub fn play(&mut self) {
-        let at_end = self.index.complete() && self.goal == self.events() && self.at >= self.index.last_time();
-        if at_end && !self.following {
-            self.seek(Target::Time(Duration::ZERO));
-        }
-        self.playing = true;
-        self.clock = None;
-    }
-
-    /// Stops the clock where it is.
-    pub fn pause(&mut self) {
-        self.playing = false;
-    }
-
-    /// Plays or pauses.
-    pub fn toggle(&mut self) {
-        if self.playing { self.pause() } else { self.play() }
-    }
-
-    /// Speed, 1 is the recording's own.
-    pub fn speed(&self) -> f64 {
-        self.speed
-    }
-
-    /// Sets the speed, clamped to 0.25 to 16.
-    pub fn set_speed(&mut self, speed: f64) {
-        if speed.is_finite() {
-            self.speed = speed.clamp(0.25, 16.0);
-        }
-    }
-
-    /// The next higher of [`SPEEDS`].
-    pub fn faster(&mut self) {
-        self.speed = SPEEDS.into_iter().find(|s| *s > self.speed).unwrap_or(self.speed);
-    }
-
-    /// The next lower of [`SPEEDS`].
-    pub fn slower(&mut self) {
-        self.speed = SPEEDS.into_iter().rev().find(|s| *s < self.speed).unwrap_or(self.speed);
-    }
-
-    /// Lets time go on to `now`, a time on any clock that never goes back. The first tick after
-    /// [`Player::play`] only takes the time. True when position or screen changed.
-    pub fn tick(&mut self, now: Duration) -> bool {
-        let before = (self.at, self.applied, self.playing);
-        let passed = now.saturating_sub(self.clock.unwrap_or(now));
-        self.clock = Some(now);
-        if self.playing && self.pending.is_none() {
-            let step = micros(passed) as f64 * self.speed;
-            let to = self.timeline.playback(self.at).saturating_add(step as u64);
-            let last = self.index.last_time();
-            self.at = self.timeline.recorded(to).clamp(self.at.min(last), last);
-            self.goal = self.goal.max(self.index.count_at(self.at));
-            if self.index.complete() && self.at >= last && !self.following {
-                self.goal = self.events();
-                self.playing = false;
-            }
-        }
-        self.feed_at_once(AT_ONCE);
-        before != (self.at, self.applied, self.playing)
-    }
-
-    /// How long until the next event is due at the present speed; None when paused or at the end.
-    pub fn next_due(&self) -> Option<Duration> {
-        if !self.playing {
-            return None;
-        }
-        let next = self.index.entries().get(self.goal)?;
-        let wait = self.timeline.playback(next.time).saturating_sub(self.timeline.playback(self.at));
-        Some(Duration::from_micros((wait as f64 / self.speed).ceil() as u64))
-    }
-
-    // ---------------------------------------------------------------- follow
-
-    /// Follows a growing cast: goes to the end now and after each [`Player::refresh`] that found more.
-    /// Any other seek ends it.
-    pub fn follow(&mut self, on: bool) {
-        self.following = on;
-        if on {
-            self.seek(Target::End);
-        }
-    }
-
-    /// True while the end is followed.
-    pub fn is_following(&self) -> bool {
-        self.following
-    }
-
-    /// Looks whether the file has grown, shrunk or been replaced. `reopened` is the file that the
-    /// path names now, where the caller opened it again (recorders replace casts by renaming); without
-    /// it only the open file is looked at. New content is taken in by [`Player::work`].
-    pub fn refresh(&mut self, reopened: Option<Box<dyn Source>>) -> Change {
-        let mut replaced = self.stale;
-        if let Some(source) = reopened {
-            replaced |= source.identity() != self.source.identity();
-            self.source = source;
-        }
-        let look = |index: &Index, source: &dyn Source| -> std::io::Result<(u64, bool)> {
-            Ok((source.len()?, index.still_begins(source)?))
-        };
-        let (len, same) = match look(&self.index, &*self.source) {
-            Ok(found) => found,
-            Err(error) => {
-                self.noted(Err(error));
-                return Change::Unreadable;
-            }
-        };
-        if replaced || !same || len < self.index.read() {
-            return self.restart();
-        }
-        self.fault = None;
-        if !self.index.complete() || len == self.index.len() {
-            return Change::Same;
-        }
-        if self.index.header.version == super::Version::V1 {
-            return self.restart();
-        }
-        let (settled, last) = (self.index.settled(), self.index.entries().last().copied());
-        let events = self.events();
-        self.reader.clear();
-        self.index.reopen();
-        let read = self.index.slice(&*self.source, 1 << 20);
-        self.noted(read);
-        if self.index.entries().get(events.wrapping_sub(1)).copied() != last {
-            // The line that was last turned out to go on; nothing may have seen it.
-            self.keys.truncate(settled);
-            self.builder = None;
-            self.goal = self.goal.min(settled);
-            if self.applied > settled {
-                let (cols, rows) = (self.index.header.cols, self.index.header.rows);
-                let kept = self.keys.before(settled);
-                (self.applied, self.screen) =
-                    kept.map_or((0, Screen::new(cols, rows)), |(n, saved)| (n, Screen::restore(saved)));
-            }
-        }
-        self.indexed();
-        self.feed_at_once(AT_ONCE);
-        Change::Grew
-    }
-
-    fn restart(&mut self) -> Change {
-        self.stale = true;
-        let index = match Index::open(&*self.source, &self.index.name) {
-            Ok(index) => index,
-            Err(error) => {
-                self.fault = Some(error);
-                return Change::Unreadable;
-            }
-        };
-        self.pending = Some(if self.following {
-            Target::End
-        } else {
-            self.pending.unwrap_or(Target::Time(Duration::from_micros(self.at)))
-        });
-        self.index = index;
-        self.timeline = Timeline::new(self.timeline.cap());
-        self.keys = Keyframes::new();
-        self.reader.clear();
-        self.screen = Screen::new(self.index.header.cols, self.index.header.rows);
-        (self.applied, self.goal, self.builder, self.search) = (0, 0, None, None);
-        (self.fault, self.stale) = (None, false);
-        self.indexed();
-        // A small file is back on the screen at once instead of after a blank frame.
-        self.work(AT_ONCE);
-        Change::Restarted
-    }
-
-    // ---------------------------------------------------------------- search
-
-    /// Searches the output text (without escape sequences, also across events) from the position on,
-    /// forwards or backwards, to the end of what is indexed. All lower case ignores case. May take
-    /// long in a large recording; see [`Player::search_start`] for slices. Does not move: seek to
-    /// [`Target::Event`] of the hit.
-    pub fn search(&mut self, text: &str, forward: bool) -> Option<Hit> {
-        self.search_start(text, forward);
-        loop {
-            match self.search_work(u64::MAX) {
-                SearchStep::More { .. } => {}
-                SearchStep::Found(hit) => return Some(hit),
-                SearchStep::NotFound => return None,
-            }
-        }
-    }
-
-    /// Begins a search that [`Player::search_work`] carries out.
-    pub fn search_start(&mut self, text: &str, forward: bool) {
-        self.search = Search::new(text, forward, self.goal);
-    }
-
-    /// Searches through about `bytes` more of the file.
-    pub fn search_work(&mut self, bytes: u64) -> SearchStep {
-        let Some(mut search) = self.search.take() else { return SearchStep::NotFound };
-        match search.work(&*self.source, &self.index, bytes) {
-            Ok(step) => {
-                if matches!(step, SearchStep::More { .. }) {
-                    self.search = Some(search);
-                }
-                step
-            }
-            Err(error) => {
-                self.noted(Err(error));
-                SearchStep::NotFound
-            }
         }
     }
 }

@@ -59,6 +59,28 @@ pub struct Cell {
     pub style: Style,
 }
 
+/// What a screen shows at one moment, for views that are drawn elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Frame {
+    /// Columns.
+    pub cols: u16,
+    /// Rows.
+    pub rows: u16,
+    /// All cells, row by row.
+    pub cells: Vec<Cell>,
+    /// Column and row of the cursor, from 0; None while it is hidden.
+    pub cursor: Option<(u16, u16)>,
+}
+
+impl Frame {
+    /// The cells of one row, from 0; empty below the last.
+    pub fn row(&self, row: u16) -> &[Cell] {
+        let cols = usize::from(self.cols);
+        let from = usize::from(row) * cols;
+        self.cells.get(from..from + cols).unwrap_or_default()
+    }
+}
+
 /// A screen kept for later, see [`Screen::dump`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
@@ -153,6 +175,12 @@ impl Screen {
     pub fn row(&self, row: u16) -> impl Iterator<Item = Cell> + '_ {
         let line = self.terminal.screen().line(usize::from(row));
         line.into_iter().flat_map(|line| line.cells().iter().map(cell))
+    }
+
+    /// A copy of all that shows.
+    pub fn frame(&self) -> Frame {
+        let (cols, rows) = self.size();
+        Frame { cols, rows, cells: self.rows().flatten().collect(), cursor: self.cursor() }
     }
 
     /// The text of every row, trailing blanks trimmed.

@@ -1,33 +1,117 @@
-//! One file per sub-command: arguments → domain → reporter or screen.
+//! The command line: one file per sub-command.
 
+pub mod attach;
+pub mod demo;
 pub mod load;
+pub mod log;
+pub mod replay;
+pub mod screen;
 pub mod status;
 pub mod tally;
 
-use clap::{Parser, Subcommand};
+use std::path::PathBuf;
 
-/// A control room for live agent-benchmark runs.
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::tty::ColorChoice;
+
+/// Exit code: fine, nothing needs a person.
+pub const FINE: u8 = 0;
+/// Exit code: something needs a person.
+pub const NEEDS_PERSON: u8 = 1;
+/// Exit code: usage or configuration.
+pub const USAGE: u8 = 2;
+/// Exit code: stopped by a signal.
+pub const SIGNAL: u8 = 130;
+
+/// A terminal control room for live agent-benchmark runs: attach to any Harbor job directory,
+/// running or finished, and see the truth at once. Attaching is read-only.
 #[derive(Debug, Parser)]
-#[command(name = "pilothouse", version)]
+#[command(name = "pilothouse", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
-    /// What to do
+    /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    /// Flags that hold everywhere.
+    #[command(flatten)]
+    pub common: Common,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 fine, nothing needs a person; 1 something needs a person; 2 usage or config;
+130 stopped by a signal.
+Logs go to a file in $XDG_STATE_HOME/pilothouse (else ~/.local/state/pilothouse), never to the
+terminal.";
+
+/// Flags that hold everywhere.
+#[derive(Debug, Clone, Args)]
+pub struct Common {
+    /// What goes to the log file: error, warn, info, debug, trace, or a filter such as
+    /// `pilothouse::follow=debug`
+    #[arg(long, global = true, env = "PILOTHOUSE_LOG", default_value = "info", value_name = "LEVEL")]
+    pub log_level: String,
+    /// Colours on the screen; NO_COLOR is honoured
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub color: ColorChoice,
+    /// Draw with ASCII characters only
+    #[arg(long, global = true)]
+    pub ascii: bool,
+    /// Theme of the screen
+    #[arg(long, global = true, value_enum, default_value_t)]
+    pub theme: ThemeChoice,
+}
+
+/// The `--theme` flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum ThemeChoice {
+    /// The terminal's own 16 colours, safe for colour-blind eyes
+    #[default]
+    Default,
+    /// For light backgrounds
+    Light,
+    /// No colours
+    Mono,
 }
 
 /// The sub-commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Show job directories on the screen, live
+    Attach(attach::Attach),
     /// Print how one or several jobs stand
     Status(status::StatusArgs),
-    /// Count trials over one or several job dirs
+    /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// Watch a bundled recording of a small job, re-enacted live (no trial is run)
+    Demo(demo::Demo),
+    /// Play the terminal recording of a trial
+    Replay(replay::Replay),
 }
 
-/// Parses the arguments, runs the command; the exit code.
-pub fn main() -> u8 {
-    match Cli::parse().command {
+/// Where logs and other state live: `PILOTHOUSE_STATE_DIR`, else `$XDG_STATE_HOME/pilothouse`, else
+/// `~/.local/state/pilothouse`. None when there is no home.
+pub fn state_dir() -> Option<PathBuf> {
+    let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    var("PILOTHOUSE_STATE_DIR")
+        .or_else(|| var("XDG_STATE_HOME").map(|d| d.join("pilothouse")))
+        .or_else(|| var("HOME").map(|d| d.join(".local/state/pilothouse")))
+}
+
+/// Runs a command line; gives the exit code.
+pub fn main(cli: Cli) -> u8 {
+    let _log = log::start(&cli.common.log_level);
+    match cli.command {
+        Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Demo(args) => demo::run(&args, &cli.common),
+        Command::Replay(args) => replay::run(&args, &cli.common),
     }
+}
+
+/// Prints a line to standard error; a closed one is nobody's problem.
+pub fn complain(text: &str) {
+    use std::io::Write;
+    let clean: Vec<_> = text.lines().map(crate::job::text::clean).collect();
+    let _ = writeln!(std::io::stderr(), "pilothouse: {}", clean.join("\n"));
 }

@@ -74,7 +74,16 @@ fn by_keys(name: &str, bytes: &[u8]) -> Option<DirKind> {
     let any = |wanted: &[&str]| wanted.iter().any(|k| keys.contains_key(*k));
     let (job, trial): (&[&str], &[&str]) = match name {
         "config.json" => (
-            &["n_attempts", "jobs_dir", "job_name", "n_concurrent_trials", "datasets", "tasks", "agents", "orchestrator"],
+            &[
+                "n_attempts",
+                "jobs_dir",
+                "job_name",
+                "n_concurrent_trials",
+                "datasets",
+                "tasks",
+                "agents",
+                "orchestrator",
+            ],
             &["task", "trial_name", "trials_dir"],
         ),
         "lock.json" => (&["trials"], &["task"]),

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::probe::{Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
+use super::progress as trajectory;
 use crate::harbor::config::{self, TrialConfigFile};
 use crate::harbor::dir::{Dir, EntryKind, Meta};
-use crate::harbor::result::TrialResultFile;
-use super::progress as trajectory;
 use crate::harbor::early;
+use crate::harbor::result::TrialResultFile;
 use crate::job::{
     EarlyException, EarlyReward, Evidence, FileFact, Limits, Problem, ProblemKind, Progress, RewardValue, Stamp, Trial,
     time,
@@ -45,6 +45,7 @@ pub(super) struct Unfinished {
     pending: bool,
     config: Option<(Option<FileId>, FileFact, TrialConfigFile)>,
     config_tried: Option<FileId>,
+    lock: Option<(FileId, TrialConfigFile)>,
     trajectories: BTreeMap<Box<str>, Tracked<Progress>>,
     reward: Option<(Box<str>, Tracked<EarlyReward>, Option<Arc<str>>)>,
     exception: Option<(Option<FileId>, EarlyException)>,
@@ -83,14 +84,15 @@ impl Unfinished {
         &self.dirs
     }
 
+    /// True when the file at `rel` was there, not empty, at the last look, so that its growth tells
+    /// nothing new.
+    pub fn has_grown(&self, rel: &str) -> bool {
+        self.print.iter().any(|(path, id)| **path == *rel && id.is_some_and(|id| id.size() > 0))
+    }
+
     /// Has the next look read everything, although no file changed.
     pub fn expect_more(&mut self) {
         self.pending = true;
-    }
-
-    /// The trial as last shown.
-    pub fn shown(&self) -> Option<&Trial> {
-        self.shown.as_deref()
     }
 }
 
@@ -153,13 +155,7 @@ pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Tr
 }
 
 /// One look at everything but the result.
-pub(super) fn look(
-    look: &Look<'_>,
-    dir: &Dir,
-    name: &OsStr,
-    memory: &mut Memory,
-    broken: Option<Problem>,
-) -> Sighting {
+pub(super) fn look(look: &Look<'_>, dir: &Dir, name: &OsStr, memory: &mut Memory, broken: Option<Problem>) -> Sighting {
     let utf8 = name.to_string_lossy();
     let identity = Identity::of(dir);
     let (mut known, restarted) = match memory.unfinished.take() {
@@ -198,6 +194,9 @@ pub(super) fn look(
     e.began = lock.map(|m| m.modified).or(own);
     gather.config(&mut known, &utf8, &mut problems);
     e.config = known.config.as_ref().map(|(_, fact, _)| *fact);
+    if known.config.is_none() && lock.is_some() {
+        gather.lock(&mut known);
+    }
     e.log_started = gather.file("trial.log").is_some_and(|m| m.size > 0);
     e.exception = gather.exception(&mut known);
     if has("agent", EntryKind::Dir) {
@@ -239,6 +238,12 @@ pub(super) fn look(
         trial.model.clone_from(&config.model);
         let hint = look.hints.get(&trial.task).copied();
         trial.limits = look.tasks.limits(config, look.path, hint);
+    } else if let Some((_, lock)) = &known.lock {
+        if let Some(task) = &lock.task {
+            trial.task = task.clone();
+        }
+        trial.agent.clone_from(&lock.agent);
+        trial.model.clone_from(&lock.model);
     }
     trial.unreadable = broken.is_some();
     trial.problems = problems;
@@ -345,6 +350,19 @@ impl Gather<'_> {
         }
     }
 
+    /// Task, agent and model from `lock.json`, for the seconds before there is a config: the keys are
+    /// the same.
+    fn lock(&mut self, known: &mut Unfinished) {
+        let Ok(bytes) = self.dir.read_all("lock.json", CONFIG_CAP) else { return };
+        let id = FileId::from(&bytes.meta);
+        if known.lock.as_ref().is_none_or(|(read, _)| *read != id) {
+            Counters::add(&self.look.counters.files);
+            if let Ok(lock) = config::trial_config(&bytes.data) {
+                known.lock = Some((id, lock));
+            }
+        }
+    }
+
     fn exception(&mut self, known: &mut Unfinished) -> Option<EarlyException> {
         let Some(meta) = self.file("exception.txt") else {
             known.exception = None;
@@ -381,6 +399,7 @@ impl Gather<'_> {
                 Some(sum) => Progress {
                     steps: sum.steps.saturating_add(part.steps),
                     episodes: sum.episodes.saturating_add(part.episodes),
+                    first_step: sum.first_step.or(part.first_step),
                     last_step: sum.last_step.max(part.last_step),
                     tokens: if part.tokens.is_unknown() { sum.tokens } else { part.tokens },
                 },
@@ -396,8 +415,7 @@ impl Gather<'_> {
         };
         let id = FileId::from(&meta);
         let before = known.trajectories.remove(rel).filter(|t| t.inode_state == meta.inode);
-        let mut tracked =
-            before.unwrap_or(Tracked { tried: None, inode_state: meta.inode, good: None, parsed: None });
+        let mut tracked = before.unwrap_or(Tracked { tried: None, inode_state: meta.inode, good: None, parsed: None });
         let wait = tracked.parsed.filter(|_| meta.size > BIG_TRAJECTORY && !self.look.last).and_then(|(at, cost)| {
             let pause = cost.saturating_mul(9).min(Duration::from_secs(30));
             pause.checked_sub(self.look.clock.saturating_duration_since(at)).filter(|d| !d.is_zero())

@@ -60,10 +60,7 @@ pub fn of(path: &Path) -> FileSystem {
 }
 
 fn by_magic(magic: u32) -> FileSystem {
-    TABLE
-        .iter()
-        .find(|(known, _, _)| *known == magic)
-        .map_or(UNKNOWN, |&(_, name, local)| FileSystem { name, local })
+    TABLE.iter().find(|(known, _, _)| *known == magic).map_or(UNKNOWN, |&(_, name, local)| FileSystem { name, local })
 }
 
 #[cfg(test)]

@@ -74,9 +74,8 @@ pub fn alive(owner: &Owner) -> bool {
 /// True when the descriptor is the log. The link's text is looked at first, so that files on a hung
 /// network mount are not touched.
 fn holds(descriptor: &Path, log: &fs::Metadata) -> bool {
-    let named = fs::read_link(descriptor).is_ok_and(|target| {
-        target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"job.log"))
-    });
+    let named = fs::read_link(descriptor)
+        .is_ok_and(|target| target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"job.log")));
     named && fs::metadata(descriptor).is_ok_and(|m| m.dev() == log.dev() && m.ino() == log.ino())
 }
 

@@ -38,6 +38,7 @@ pub(super) fn progress(file: &File) -> Result<Progress, serde_json::Error> {
     Ok(Progress {
         steps: u32::try_from(root.steps.len()).unwrap_or(u32::MAX),
         episodes: u32::try_from(root.steps.iter().filter(agent).count()).unwrap_or(u32::MAX),
+        first_step: root.steps.first().and_then(|s| s.timestamp.as_deref()).and_then(time::parse).map(|t| t.at),
         last_step: root.steps.last().and_then(|s| s.timestamp.as_deref()).and_then(time::parse).map(|t| t.at),
         tokens: Tokens {
             input: totals.and_then(|t| t.total_prompt_tokens),

@@ -124,6 +124,11 @@ impl Followed {
         self.own.summary.as_ref().is_some_and(|s| s.finished.is_some())
     }
 
+    /// Newest modification time met.
+    pub fn last_write(&self) -> Option<Stamp> {
+        self.liveness.last_write
+    }
+
     /// Adds a remark that is shown with the job.
     pub fn note(&mut self, kind: ProblemKind, message: &str, out: &mut Out<'_>) {
         let problem = Problem { kind, path: shown(&self.path), message: Arc::from(message) };
@@ -159,7 +164,10 @@ impl Followed {
                     let problem = Problem {
                         kind: ProblemKind::Unreachable,
                         path: shown(&self.path),
-                        message: Arc::from(format!("{}; trying again, what is known stays", super::errno_words(&error))),
+                        message: Arc::from(format!(
+                            "{}; trying again, what is known stays",
+                            super::errno_words(&error)
+                        )),
                     };
                     if self.emitted.is_none() {
                         self.own = JobFacts { dir: self.path.clone(), ..JobFacts::default() };
@@ -209,8 +217,7 @@ impl Followed {
         // A directory whose time is this young may change once more without its time changing.
         let young = before.is_some_and(|m| time::age(m.modified, Stamp::now()) < STABLE_AGE);
         self.listing = id.filter(|_| !young);
-        let there: BTreeSet<OsString> =
-            entries.into_iter().filter(discover::may_be_trial).map(|e| e.name).collect();
+        let there: BTreeSet<OsString> = entries.into_iter().filter(discover::may_be_trial).map(|e| e.name).collect();
         let gone: Vec<OsString> = self.trials.keys().filter(|n| !there.contains(*n)).cloned().collect();
         let new: Vec<OsString> = there.into_iter().filter(|n| !self.trials.contains_key(n)).collect();
         for name in gone {
@@ -346,7 +353,7 @@ impl Followed {
                 }
             }
         };
-        if keep && !idle && !(memory.done && memory.torn.is_none()) {
+        if keep && !idle && !(memory.done && memory.torn.is_none() && memory.ended.is_none()) {
             self.active.insert(name.to_os_string());
         } else {
             self.active.remove(name);
@@ -370,7 +377,11 @@ impl Followed {
             self.ahead = Some(at);
             self.liveness.last_write = Some(now);
             if time::age(now, at) > SKEW {
-                self.note(ProblemKind::Clock, "file times lie more than 5 minutes ahead of this machine's clock; ages and last write are off", out);
+                self.note(
+                    ProblemKind::Clock,
+                    "file times lie more than 5 minutes ahead of this machine's clock; ages and last write are off",
+                    out,
+                );
             }
         }
     }

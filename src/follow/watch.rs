@@ -108,8 +108,7 @@ impl Mailbox {
         // A stop is obeyed at once; control messages and bursts may be read together.
         while state.has_events() && !state.stop && first.elapsed() < DEBOUNCE_MAX {
             let before = state.paths.len();
-            let (next, timeout) =
-                self.bell.wait_timeout(state, DEBOUNCE).unwrap_or_else(PoisonError::into_inner);
+            let (next, timeout) = self.bell.wait_timeout(state, DEBOUNCE).unwrap_or_else(PoisonError::into_inner);
             state = next;
             if timeout.timed_out() && state.paths.len() == before {
                 break;
@@ -188,17 +187,6 @@ impl Watches {
             // It fails when the directory is gone already, and with it the watch.
             let _ = watcher.unwatch(dir);
         }
-    }
-
-    /// Forgets that a directory is watched, because it vanished or was replaced; the next
-    /// [`Watches::add`] sets a watch anew.
-    pub fn renew(&mut self, dir: &Path) {
-        self.remove(dir);
-    }
-
-    /// Number of directories watched.
-    pub fn len(&self) -> usize {
-        self.watched.len()
     }
 }
 

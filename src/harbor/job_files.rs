@@ -162,6 +162,15 @@ pub fn merge_last_good(old: &JobFacts, mut new: JobFacts, parsed: Parsed) -> Job
         new.n_concurrent = old.n_concurrent.or(new.n_concurrent);
     }
     if !parsed.lock {
+        // Where a sparse config leaves these out, they came from the lock.
+        for (list, from) in
+            [(&mut new.agents, &old.agents), (&mut new.models, &old.models), (&mut new.datasets, &old.datasets)]
+        {
+            if list.is_empty() {
+                list.clone_from(from);
+            }
+        }
+        new.n_concurrent = new.n_concurrent.or(old.n_concurrent);
         new.harbor_version = old.harbor_version.clone().or(new.harbor_version);
         new.planned = old.planned.clone().or(new.planned);
         // The lock's time is exact, the summary's is local time.
@@ -190,7 +199,7 @@ fn part(facts: &mut JobFacts, file: &str, bytes: &[u8], read: Read) -> bool {
     match read(facts, bytes) {
         Ok(notes) => {
             for note in notes {
-                problem(facts, ProblemKind::Unreadable, file, 0, &note);
+                problem(facts, ProblemKind::Note, file, 0, &note);
             }
             true
         }
@@ -383,13 +392,20 @@ impl Names {
 }
 
 fn read_result(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FileProblem> {
-    let ((id, summary, odd), mut notes) = object_of(bytes, "result", |body| {
+    let (read, mut notes) = object_of(bytes, "result", |body| {
         root(body, |raw: &RawResult<'_>| {
+            // Another program's result may lie there, or a trial's.
+            if raw.n_total_trials.is_none() && raw.stats.get().is_none() && raw.status.get().is_none() {
+                return None;
+            }
             let mut odd = Vec::new();
             let (summary, id) = (summary(raw, &mut odd), shared(&raw.id));
-            (id, summary, odd)
+            Some((id, summary, odd))
         })
     })?;
+    let Some((id, summary, odd)) = read else {
+        return Err(FileProblem::foreign("not a job's result: neither n_total_trials nor stats"));
+    };
     facts.id = id;
     facts.summary = Some(summary);
     notes.extend(odd);

@@ -52,11 +52,13 @@ impl FileProblem {
         FileProblem { kind: ProblemReason::Foreign, line: 0, column: 0, message: message.into() }
     }
 
-    fn of(error: &serde_json::Error) -> FileProblem {
+    fn of(error: &serde_json::Error, body: &[u8]) -> FileProblem {
         use serde_json::error::Category;
         let text = error.to_string();
         let kind = match error.classify() {
             Category::Eof => ProblemReason::Torn,
+            // The parser calls a number that was cut short invalid, and does not know Python's words.
+            Category::Syntax if ends_in_word(body) && is_at_end(error, body) => ProblemReason::Torn,
             _ if text.starts_with("recursion limit") => ProblemReason::TooDeep,
             Category::Data => ProblemReason::Foreign,
             _ => ProblemReason::NotJson,
@@ -69,6 +71,25 @@ impl FileProblem {
         FileProblem { kind, line: error.line(), column: error.column(), message }
     }
 }
+
+/// True for a number or one of Python's words that goes on, or may go on, to the very end.
+fn ends_in_word(body: &[u8]) -> bool {
+    let word = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.');
+    let from = body.iter().rposition(|b| !word(b)).map_or(0, |n| n + 1);
+    let tail = body.get(from..).unwrap_or_default();
+    let is_number = matches!(tail.first(), Some(b'-' | b'0'..=b'9'));
+    !tail.is_empty() && (is_number || PYTHON.iter().any(|p| p.starts_with(tail)))
+}
+
+fn is_at_end(error: &serde_json::Error, body: &[u8]) -> bool {
+    let last = body.iter().rposition(|b| *b == b'\n').map_or(0, |n| n + 1);
+    let lines = 1 + memchr::memchr_iter(b'\n', body).count();
+    // Of a word the parser names the first letter.
+    error.line() == lines && error.column() + b"-Infinity".len() > body.len() - last
+}
+
+/// What Python writes for numbers that JSON does not have.
+const PYTHON: [&[u8]; 3] = [b"NaN", b"Infinity", b"-Infinity"];
 
 /// Marks a bare `NaN` or `Infinity` (as Python writes them) that was made a string to get past the
 /// parser.
@@ -94,7 +115,7 @@ pub(crate) fn lenient<R>(
         Err(error) => error,
     };
     if first.is_eof() {
-        return Err(FileProblem::of(&first));
+        return Err(FileProblem::of(&first, body));
     }
     if body.starts_with(b"\xff\xfe") || body.starts_with(b"\xfe\xff") || body.iter().take(64).all(|b| *b == 0) {
         let message = if body.starts_with(b"\0") {
@@ -104,6 +125,10 @@ pub(crate) fn lenient<R>(
         };
         return Err(FileProblem { kind: ProblemReason::Encoding, line: 1, column: 1, message: message.into() });
     }
+    // A page of HTML or a log: nothing to be mended.
+    if !matches!(body.trim_ascii_start().first(), Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b'N' | b'I')) {
+        return Err(FileProblem::of(&first, body));
+    }
     let text = String::from_utf8_lossy(body);
     if matches!(text, Cow::Owned(_)) {
         notes.push("not UTF-8: bytes that could not be read show as \u{fffd}".to_string());
@@ -112,11 +137,11 @@ pub(crate) fn lenient<R>(
     if let Some(what) = what {
         notes.push(what);
     } else if matches!(text, Cow::Borrowed(_)) {
-        return Err(FileProblem::of(&first));
+        return Err(FileProblem::of(&first, body));
     }
     match parse(&repaired) {
         Ok(value) => Ok((value, notes)),
-        Err(error) => Err(FileProblem::of(&error)),
+        Err(error) => Err(FileProblem::of(&error, &repaired)),
     }
 }
 
@@ -127,7 +152,10 @@ fn repair(body: &[u8]) -> (Vec<u8>, Option<String>) {
     let mut at = 0;
     while let Some(&byte) = body.get(at) {
         let rest = body.get(at..).unwrap_or_default();
-        let literal = [&b"NaN"[..], b"Infinity", b"-Infinity"].into_iter().find(|l| rest.starts_with(l));
+        let literal = match byte {
+            b'N' | b'I' | b'-' => PYTHON.into_iter().find(|l| rest.starts_with(l)),
+            _ => None,
+        };
         let taken = match byte {
             b'"' => {
                 let len = string_len(rest);
@@ -158,9 +186,12 @@ fn repair(body: &[u8]) -> (Vec<u8>, Option<String>) {
                 }
                 len
             }
-            other => {
-                out.push(other);
-                1
+            _ => {
+                let plain = |b: &u8| !matches!(b, b'"' | b'N' | b'I' | b'-' | b'0'..=b'9');
+                // The first byte was none of those, or an N or I that begins nothing.
+                let len = 1 + rest.iter().skip(1).take_while(|b| plain(b)).count();
+                out.extend_from_slice(rest.get(..len).unwrap_or(rest));
+                len
             }
         };
         at += taken.max(1);

@@ -5,11 +5,17 @@
 //! everyday event: [`FileProblem::may_heal`] tells those apart from files that stay wrong.
 
 pub mod config;
+pub mod ctrf;
 pub mod dir;
 pub mod early;
 pub mod job_files;
 mod json;
+mod json_scan;
+pub mod manifest;
+pub mod particulars;
 pub mod result;
+mod step;
+pub mod trajectory;
 
 pub use config::{
     LimitInputs, StepToml, TaskToml, TrialConfigFile, limit_from_message, limits, limits_of_step, task_cache,
@@ -19,4 +25,6 @@ pub use dir::{Dir, Entry, EntryKind, FileBytes, Meta, OpenError};
 pub use early::{exception_kind, reward_json, reward_txt};
 pub use job_files::{Parsed, job_facts, job_facts_parsed, merge_last_good};
 pub use json::{FileProblem, ProblemReason};
+pub use particulars::{Calls, FullException, Particulars, StepParticulars, particulars};
 pub use result::{TrialResultFile, trial_result};
+pub use trajectory::{TrajectoryIndex, progress, trajectory_files};

@@ -58,6 +58,9 @@ pub const QUIET_CONCLUSIVE: Duration = Duration::from_secs(45);
 /// Added to the longest limits of a running trial before silence on a host that can not tell (NFS,
 /// another host, foreign processes) is taken for death.
 pub const QUIET_SLACK: Duration = Duration::from_secs(900);
+/// With every known trial ended, this silence means that no further one will begin: Harbor starts
+/// the next within seconds, and its directory is the first thing it makes.
+pub const QUIET_NOTHING_OPEN: Duration = Duration::from_secs(120);
 /// Limit assumed for a trial whose own is not known: the longest that public task sets use.
 pub const ASSUMED_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
@@ -120,12 +123,19 @@ impl Job {
         };
         let quiet = time::age(last, now);
         let words = time::words(quiet.as_secs_f64());
-        let patience = if self.liveness.owner_search_conclusive { QUIET_CONCLUSIVE } else { self.patience() };
+        let nothing_open = self.trials.values().all(|t| t.result.is_some() || t.unreadable) && !self.trials.is_empty();
+        let patience = match (self.liveness.owner_search_conclusive, nothing_open) {
+            (true, _) => QUIET_CONCLUSIVE,
+            (false, true) => QUIET_NOTHING_OPEN,
+            (false, false) => self.patience(),
+        };
         if quiet < patience {
             return state(StateKind::Running, true, format!("last write {words} ago"));
         }
         let whence = if self.liveness.owner_search_conclusive {
             format!("no process holds job.log open, last write {words} ago")
+        } else if nothing_open {
+            format!("no trial without result, last write {words} ago")
         } else {
             format!("last write {words} ago, longer than any limit here")
         };

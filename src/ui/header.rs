@@ -7,6 +7,7 @@ use super::style::Pen;
 use crate::app::model::{Model, Room};
 use crate::app::rows::Outcome;
 use crate::job::fleet::StateKind;
+use crate::job::tally::{TokenSum, Totals};
 use crate::job::{Job, JobState, time};
 
 /// The lines on top of every view: identity and state, counts and scores, attention.
@@ -19,18 +20,26 @@ pub fn lines(model: &Model, pen: Pen, columns: usize) -> Vec<Line<'static>> {
             attention(model, pen, columns, false),
         ];
     }
-    vec![
-        identity(model, pen, columns),
-        spread(counts(model, pen, true), scores(model, pen), "  ", columns, pen),
-        attention(model, pen, columns, true),
-    ]
+    let counts = counts(model, pen, true);
+    let scores = scores(model, pen);
+    let total: usize = counts.iter().chain(&scores).map(|p| super::fit::width(&p.text) + 2).sum();
+    let mut lines = vec![identity(model, pen, columns)];
+    if total <= columns {
+        lines.push(spread(counts, scores, "  ", columns, pen));
+        lines.push(attention(model, pen, columns, true));
+    } else {
+        lines.push(spread(scores, tokens(model, pen), "  ", columns, pen));
+        lines.push(spread(counts, Vec::new(), "  ", columns, pen));
+        lines.push(attention(model, pen, columns, false));
+    }
+    lines
 }
 
 /// Everything in one line, for a terminal that has room for nothing else.
 pub fn one_line(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
     let mut pieces = vec![state_piece(model, pen)];
-    let board = &model.derived.board;
-    pieces.push(piece(format!("{}/{}", board.passed, board.planned), pen.strong(), 0));
+    let totals = totals(model);
+    pieces.push(piece(format!("{}/{}", totals.passed, totals.planned), pen.strong(), 0));
     if !model.derived.attention.is_empty() {
         pieces.push(piece(format!("! {}", model.derived.attention.len()), pen.alarm(), 1));
     }
@@ -61,17 +70,23 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
             let mut names: Vec<&str> = jobs.iter().map(|j| &*j.facts.name).collect();
             names.dedup();
             left.push(piece(names.join(", "), pen.dim(), 3));
-            if !model.derived.board.merge.is_empty() {
-                left.push(piece(model.derived.board.merge.clone(), pen.dim(), 2));
+            if let Some(tally) = &model.derived.tally {
+                let how = match tally.merge.how {
+                    Some(how) => format!("merged as {}", how.word()),
+                    None => "side by side".to_string(),
+                };
+                left.push(piece(how, pen.dim(), 2));
             }
         }
     }
     let mut right = vec![state_piece(model, pen)];
-    if let Some((low, high, _)) = &model.derived.eta {
-        let text = match high {
-            Some(high) if time::words(*high) == time::words(*low) => format!("ETA {}", time::words(*high)),
-            Some(high) => format!("ETA {} - {}", time::words(*low), time::words(*high)),
-            None => format!("ETA {} or more", time::words(*low)),
+    if let Some(eta) = &model.derived.eta {
+        let text = match (eta.low_s.map(time::words), eta.high_s.map(time::words)) {
+            (Some(low), Some(high)) if low == high => format!("ETA {high}"),
+            (Some(low), Some(high)) => format!("ETA {low} - {high}"),
+            (Some(low), None) => format!("ETA {low} or more"),
+            (None, Some(high)) => format!("ETA at most {high}"),
+            (None, None) => "ETA -".to_string(),
         };
         right.push(piece(text, pen.text(), 1));
     }
@@ -187,9 +202,9 @@ fn counts(model: &Model, pen: Pen, words: bool) -> Vec<Piece> {
         out.push(piece("no trials yet", pen.dim(), 0));
     }
     if words {
-        // Rather short words than a count that is cut off: fall back when it can not fit.
+        // Rather no words than a count that is cut off.
         let total: usize = out.iter().map(|p| super::fit::width(&p.text) + 2).sum();
-        if total + 30 > usize::from(model.size.0) {
+        if total > usize::from(model.size.0) {
             return counts(model, pen, false);
         }
     }
@@ -201,8 +216,12 @@ fn percent(part: u64, whole: u64) -> String {
     if whole == 0 { "-".to_string() } else { format!("{:.1} %", 100.0 * part as f64 / whole as f64) }
 }
 
+fn totals(model: &Model) -> Totals {
+    model.derived.tally.as_ref().map(|t| t.totals).unwrap_or_default()
+}
+
 fn scores(model: &Model, pen: Pen) -> Vec<Piece> {
-    let board = &model.derived.board;
+    let board = totals(model);
     let so_far = if board.finished < board.planned { " so far" } else { "" };
     vec![
         piece(
@@ -219,20 +238,14 @@ fn scores(model: &Model, pen: Pen) -> Vec<Piece> {
 }
 
 fn tokens(model: &Model, pen: Pen) -> Vec<Piece> {
-    let board = &model.derived.board;
-    let (known, of) = board.known;
+    let Some(TokenSum { sum, known, of }) = model.derived.tally.as_ref().map(|t| t.tokens) else { return Vec::new() };
     if of == 0 {
         return Vec::new();
     }
     let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), short);
     vec![
         piece(
-            format!(
-                "tokens {} in, {} cached, {} out",
-                number(board.tokens.input),
-                number(board.tokens.cache),
-                number(board.tokens.output)
-            ),
+            format!("tokens {} in, {} cached, {} out", number(sum.input), number(sum.cache), number(sum.output)),
             pen.dim(),
             2,
         ),

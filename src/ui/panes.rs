@@ -35,19 +35,25 @@ pub fn errors(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focuse
         frame.render_widget(Line::styled(text, pen.dim()), Rect { height: inside.height.min(1), ..inside });
         return;
     }
-    let name = columns.saturating_sub(5 + 20).max(10);
     let lines = groups
         .iter()
         .map(|g| {
-            let words = match (g.solved, g.graded) {
-                (0, 0) => "none graded".to_string(),
-                (0, graded) => format!("{graded} graded"),
-                (solved, graded) => format!("{graded} graded, {solved} solved"),
-            };
+            let mut tail = String::new();
+            if g.graded > 0 && g.is_exception {
+                tail.push_str(&format!("  {} graded", g.graded));
+            }
+            if g.solved > 0 {
+                tail.push_str(&format!(", {} solved", g.solved));
+            }
+            let figures = format!(" {:>3}", g.n);
+            let room = columns.saturating_sub(super::fit::width(&figures));
+            // The name is dearer than the details.
+            let tail = if super::fit::width(&g.kind) + super::fit::width(&tail) > room { String::new() } else { tail };
+            let name = room.saturating_sub(super::fit::width(&tail));
             Line::from(vec![
                 Span::styled(left(&g.kind, name, pen), if g.is_exception { pen.text() } else { pen.alarm() }),
-                Span::styled(right(&g.n.to_string(), 4, pen), pen.strong()),
-                Span::styled(format!(" {}", cut(&words, columns.saturating_sub(name + 5), pen)), pen.dim()),
+                Span::styled(tail, pen.dim()),
+                Span::styled(right(&figures, super::fit::width(&figures), pen), pen.strong()),
             ])
         })
         .collect();

@@ -81,7 +81,8 @@ struct Columns {
     exception: usize,
 }
 
-const ELAPSED: usize = 8;
+const ELAPSED: usize = 7;
+const BAR: usize = 6;
 
 impl Columns {
     fn plan(model: &Model, total: usize, pen: Pen, compact: bool) -> Columns {
@@ -99,23 +100,23 @@ impl Columns {
                 0
             }
         };
-        c.phase = take(if compact { 10 } else { 16 }, task_wish);
+        c.phase = take(if compact { 10 } else { 13 }, task_wish);
         c.reward = take(6, task_wish);
         c.timing = take(ELAPSED, task_wish);
         c.output = if compact { 0 } else { take(6, task_wish) };
-        c.episodes = if compact { 0 } else { take(4, task_wish) };
+        c.episodes = if compact { 0 } else { take(3, task_wish) };
         if c.timing > 0 && !compact {
             // Bar and limit make the timing column wider.
-            let extra = 9 + ELAPSED + 1;
-            if take(extra - 1, task_wish + 4) > 0 {
+            let extra = 1 + BAR + 1 + ELAPSED;
+            if take(extra - 1, task_wish) > 0 {
                 c.timing += extra;
-                c.bar = 8;
+                c.bar = BAR;
             }
         }
         if model.fleet.jobs().len() > 1 {
             c.job = take(18, task_wish + 4);
         }
-        c.exception = take(24, task_wish + 8);
+        c.exception = take(24, task_wish + 4);
         c.task = room;
         if c.exception > 0 && c.task > 44 {
             let spare = (c.task - 44).min(30);
@@ -223,20 +224,22 @@ impl Columns {
 /// What the trial does, in words that fit into `room` columns.
 pub fn phase_words(row: &Row, model: &Model, room: usize) -> String {
     match row.phase {
+        // No step for a minute: the model thinks or a command runs, and the files can not say which.
         Phase::AgentRunning(_) => {
-            let quiet = row.last_step.map(|at| time::age(at, model.now).as_secs_f64()).filter(|s| *s >= 20.0);
+            let quiet = row.last_step.map(|at| time::age(at, model.now).as_secs_f64()).filter(|s| *s >= 60.0);
             match quiet {
-                Some(seconds) if room >= 16 => format!("agent quiet {}", time::clock(seconds)),
-                _ => "agent".to_string(),
+                Some(seconds) if room >= 13 => format!("quiet {}", time::clock(seconds)),
+                Some(_) => "quiet".to_string(),
+                None => "agent".to_string(),
             }
         }
-        Phase::EnvironmentSetup if room < 16 => "env setup".to_string(),
+        Phase::EnvironmentSetup if room < 11 => "env setup".to_string(),
         Phase::EnvironmentSetup => "environment".to_string(),
         Phase::AgentSetup => if room < 11 { "setup" } else { "agent setup" }.to_string(),
         Phase::TearingDown => if room < 12 { "teardown" } else { "tearing down" }.to_string(),
         Phase::Starting => "starting".to_string(),
         Phase::Verifying => "verifying".to_string(),
-        Phase::RetryWait => if room < 14 { "retry" } else { "waits for retry" }.to_string(),
+        Phase::RetryWait => if room < 13 { "retry" } else { "retry is due" }.to_string(),
         Phase::Done | Phase::Queued | Phase::Orphaned | Phase::Unreadable => match row.outcome {
             Outcome::Error if room < 12 => "error".to_string(),
             outcome => outcome.word().to_string(),

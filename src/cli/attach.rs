@@ -1,0 +1,95 @@
+//! `pilothouse attach <dir>...`: the screen.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::sync::mpsc::channel;
+
+use super::Common;
+use super::screen::{self, Start};
+use super::tally::{HowArg, RuleArg};
+use crate::app::derived::Counting;
+use crate::follow::{Control, Follower, Options};
+use crate::job::JobEvent;
+
+/// Arguments of `attach`.
+#[derive(Debug, Clone, Args)]
+pub struct Attach {
+    /// Job directories, or directories of job directories (new jobs appear by themselves)
+    #[arg(required = true, value_name = "DIR")]
+    pub dirs: Vec<PathBuf>,
+    /// Look every SECONDS instead of waiting for file events (chosen by itself on NFS, FUSE and
+    /// bucket mounts)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub poll: Option<f64>,
+    /// How different jobs go together; chosen from their plans if not given
+    #[arg(long = "as", value_enum, value_name = "HOW")]
+    pub how: Option<HowArg>,
+    /// Which of two scored trials of one slot counts
+    #[arg(long, value_enum, default_value = "earlier")]
+    pub rule: RuleArg,
+}
+
+/// A number of seconds between 0.1 and a day.
+pub fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(s) if (0.1..=86_400.0).contains(&s) => Ok(s),
+        _ => Err("a number of seconds between 0.1 and 86400".to_string()),
+    }
+}
+
+/// Batches of news that may wait for the screen; then the follower waits.
+const QUEUE: usize = 64;
+
+/// Runs it; gives the exit code.
+pub fn run(args: &Attach, common: &Common) -> u8 {
+    for dir in &args.dirs {
+        if let Err(error) = std::fs::metadata(dir) {
+            super::complain(&format!("{}: {error}: give a job directory or a directory of jobs", dir.display()));
+            return super::USAGE;
+        }
+    }
+    if !std::io::stdout().is_terminal() {
+        super::complain("not a terminal: use pilothouse status");
+        return super::USAGE;
+    }
+    let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
+    on_screen(args.dirs.clone(), args.poll, counting, common, Box::new(|_| Vec::new()), None)
+}
+
+/// Follows `dirs` on the screen until it is left, by the operator or by `leave`.
+pub fn on_screen(
+    dirs: Vec<PathBuf>,
+    poll: Option<f64>,
+    counting: Counting,
+    common: &Common,
+    prepare: screen::Prepare,
+    leave: Option<tokio::sync::oneshot::Receiver<()>>,
+) -> u8 {
+    let options = Options { poll: poll.map(Duration::from_secs_f64), ..Options::default() };
+    let follower = Follower::new(dirs, options);
+    let remote = follower.remote();
+    let watching = remote.clone();
+    let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
+    let started = std::thread::Builder::new().name("follow".into()).spawn(move || {
+        follower.run(Box::new(move |events| news.blocking_send(events).is_ok()));
+    });
+    if let Err(error) = started {
+        super::complain(&format!("can not start following: {error}"));
+        return super::NEEDS_PERSON;
+    }
+    let code = screen::run(
+        common,
+        Start {
+            jobs: Some(jobs),
+            watch: Box::new(move |key| watching.send(Control::Visible(key))),
+            counting,
+            prepare,
+            leave,
+        },
+    );
+    remote.stop();
+    code
+}

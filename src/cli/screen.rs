@@ -1,0 +1,67 @@
+//! Opening and leaving the screen, for the commands that have one.
+
+use tokio::sync::mpsc::Receiver;
+
+use super::{Common, ThemeChoice};
+use crate::app::derived::Counting;
+use crate::app::effect::Effect;
+use crate::app::model::{Look, Model, Theme};
+use crate::app::runtime::{self, Left, Wiring};
+use crate::job::{JobEvent, Stamp, TrialKey};
+use crate::tty::{Caps, Guard, Modes, Term, TtyError};
+
+/// Prepares the model before the first frame; the effects are run at once.
+pub type Prepare = Box<dyn FnOnce(&mut Model) -> Vec<Effect>>;
+
+/// What the screen is opened on.
+pub struct Start {
+    /// News of jobs.
+    pub jobs: Option<Receiver<Vec<JobEvent>>>,
+    /// Told which trial the operator looks at.
+    pub watch: Box<dyn FnMut(Option<TrialKey>)>,
+    /// How jobs are counted together.
+    pub counting: Counting,
+    /// Prepares the model before the first frame.
+    pub prepare: Prepare,
+    /// Leaves the screen when something is sent.
+    pub leave: Option<tokio::sync::oneshot::Receiver<()>>,
+}
+
+/// Runs the screen until it is left; gives the exit code.
+pub fn run(common: &Common, start: Start) -> u8 {
+    let caps = Caps::detect(common.color, common.ascii);
+    let theme = match (common.theme, caps.color) {
+        (_, crate::tty::ColorLevel::None) | (ThemeChoice::Mono, _) => Theme::Mono,
+        (ThemeChoice::Light, _) => Theme::Light,
+        (ThemeChoice::Default, _) => Theme::Default,
+    };
+    let look = Look { ascii: caps.ascii, theme };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            super::complain(&format!("can not start: {error}"));
+            return super::NEEDS_PERSON;
+        }
+    };
+    match runtime.block_on(open(look, caps, start)) {
+        Ok(Left::Quit | Left::Gone) => super::FINE,
+        Ok(Left::Signal(_)) => super::SIGNAL,
+        Err(error) => {
+            super::complain(&error.to_string());
+            super::NEEDS_PERSON
+        }
+    }
+}
+
+async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
+    let mut guard = Guard::enter(Modes::default())?;
+    let mut term = Term::new(caps.color)?;
+    let size = term.size();
+    let mut model = Model::new(Stamp::now(), (size.width, size.height), look, start.counting);
+    let first = (start.prepare)(&mut model);
+    let wiring = Wiring { jobs: start.jobs, watch: start.watch, first, leave: start.leave };
+    let left = runtime::run(&mut model, &mut term, &mut guard, wiring).await;
+    drop(guard);
+    tracing::info!(?left, frames = term.stats().frames, bytes = term.stats().bytes, "screen left");
+    left
+}

@@ -1,0 +1,45 @@
+//! What the kernel says about a process.
+
+use std::fs;
+
+fn status_field(path: &str, field: &str) -> Option<u64> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.strip_prefix(field).is_some_and(|rest| rest.starts_with(':')))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Voluntary context switches of all threads: how often the process went to sleep, so how often
+/// something woke it.
+pub fn voluntary_switches(pid: u32) -> u64 {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return 0 };
+    tasks
+        .flatten()
+        .filter_map(|task| status_field(&task.path().join("status").to_string_lossy(), "voluntary_ctxt_switches"))
+        .sum()
+}
+
+/// Peak resident memory in KiB.
+pub fn peak_rss_kib(pid: u32) -> Option<u64> {
+    status_field(&format!("/proc/{pid}/status"), "VmHWM")
+}
+
+/// Resident memory in KiB.
+pub fn rss_kib(pid: u32) -> Option<u64> {
+    status_field(&format!("/proc/{pid}/status"), "VmRSS")
+}
+
+/// The state letter: `R` running, `S` sleeping, `T` stopped, `Z` ended. None: no such process.
+pub fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Ids of the children of `pid`, of all its threads.
+pub fn children(pid: u32) -> Vec<u32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    tasks
+        .flatten()
+        .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|text| text.split_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>())
+        .collect()
+}
