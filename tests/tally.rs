@@ -17,9 +17,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use made::write_job;
+use pilothouse::job::slots::Rule;
+use pilothouse::job::tally::{Place, Tally, count_side_by_side};
 use pilothouse::job::time;
+use pilothouse::job::{Fleet, JobEvent, JobKey, Stamp};
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 fn pilothouse(args: &[&str], dirs: &[PathBuf]) -> Output {
@@ -139,7 +144,11 @@ fn every_recorded_job_equals_the_truth() {
         // Whatever finished in good order needs nobody: errors alone are the benchmark's business.
         let whole = truth["trials"].as_object().unwrap().len() as u64 == truth["n_planned"].as_u64().unwrap();
         if one["state"] == "finished" && whole {
-            assert_eq!((code, kinds(&document)), (0, BTreeMap::new()), "{job}");
+            let mut kinds = kinds(&document);
+            // Rewards beside model errors, which 0.26 grades and does not let count.
+            let invalid = kinds.remove("reward_invalid");
+            assert_eq!(invalid, (*job == "b26-terminus2-mix-0.26.0").then_some(3), "{job}");
+            assert_eq!((code, kinds), (0, BTreeMap::new()), "{job}");
         } else {
             assert_eq!(code, 1, "{job}");
         }
@@ -384,7 +393,10 @@ fn hostile_jobs_have_the_right_counts() {
 
     let (document, code) = count("broken-json");
     assert_eq!(document["totals"]["planned"], 10);
-    assert!(document["totals"]["unreadable"].as_u64().unwrap() >= 6, "{}", document["totals"]);
+    // A byte order mark and a name in Latin-1 do not hide a result; a list, a string and a record without any
+    // sign of a trial are another program's.
+    assert_eq!(totals(&document, &["unreadable", "finished"]), [5, 2]);
+    assert_eq!(kinds(&document)["foreign"], 3);
     assert_eq!(code, 1);
 }
 
@@ -488,4 +500,96 @@ fn watching_ends_with_the_job_or_a_signal() {
         assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
+}
+
+/// What one look at each recorded job tells.
+static RECORDED: LazyLock<Vec<Vec<JobEvent>>> = LazyLock::new(|| {
+    let Some(shared) = support::shared() else { return Vec::new() };
+    truth(&shared).keys().map(|job| made::scan(&[shared.join("data/jobs").join(job)])).collect()
+});
+
+/// The fleet of recorded jobs in this order; the second number tells copies of one apart.
+fn recorded(order: &[(usize, usize)]) -> Fleet {
+    let mut fleet = Fleet::default();
+    for (i, (job, copy)) in order.iter().enumerate() {
+        let key = JobKey(u32::try_from(i).unwrap());
+        for event in &RECORDED[*job] {
+            fleet.apply(match event.clone() {
+                JobEvent::Job(_, mut facts) => {
+                    facts.dir = format!("{}-{copy}", facts.dir.display()).into();
+                    JobEvent::Job(key, facts)
+                }
+                JobEvent::Liveness(_, liveness) => JobEvent::Liveness(key, liveness),
+                JobEvent::Trial(_, trial) => JobEvent::Trial(key, trial),
+                JobEvent::Settled(_) => JobEvent::Settled(key),
+                other => other,
+            });
+        }
+    }
+    fleet
+}
+
+/// Chosen trials and planned slots of each task, summed over jobs as they stand.
+fn chosen_per_task(tally: &Tally) -> BTreeMap<String, usize> {
+    let mut out = BTreeMap::new();
+    for row in tally.rows.iter().filter(|r| r.place == Place::Chosen) {
+        *out.entry(row.task.to_string()).or_default() += 1;
+    }
+    out
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_set_of_recorded_jobs_counts_the_same_in_any_order(
+        picked in prop::collection::vec((0..18usize, 0..2usize), 1..7).prop_flat_map(|mut set| {
+            set.sort_unstable();
+            set.dedup();
+            (Just(set.clone()), Just(set).prop_shuffle())
+        }),
+        rule in prop_oneof![Just(Rule::Earlier), Just(Rule::Latest), Just(Rule::Best)],
+    ) {
+        if RECORDED.is_empty() {
+            return Ok(());
+        }
+        let now: Stamp = "2026-11-30T08:00:00Z".parse().unwrap();
+        let (sorted, shuffled) = picked;
+        let fleet = recorded(&sorted);
+        let t = count_side_by_side(&fleet, rule, now);
+        let other = count_side_by_side(&recorded(&shuffled), rule, now);
+        prop_assert_eq!(t.totals, other.totals);
+        prop_assert_eq!(&t.scores, &other.scores);
+        prop_assert_eq!(t.warnings.len(), other.warnings.len());
+
+        // A second copy of a job adds duplicates and nothing else.
+        let mut once = sorted.clone();
+        once.dedup_by_key(|(job, _)| *job);
+        let single = count_side_by_side(&recorded(&once), rule, now);
+        let n = t.totals;
+        let copies: usize = sorted.iter().map(|s| fleet_size(*s)).sum::<usize>() - once.iter().map(|s| fleet_size(*s)).sum::<usize>();
+        prop_assert_eq!(n.duplicate, single.totals.duplicate + copies as u64);
+        prop_assert_eq!((n.planned, n.passed, n.graded, n.superseded), {
+            let s = single.totals;
+            (s.planned, s.passed, s.graded, s.superseded)
+        });
+
+        // No task has more trials that count than are planned.
+        let mut planned: BTreeMap<String, usize> = BTreeMap::new();
+        for job in fleet.jobs() {
+            for p in job.facts.planned.iter().flatten() {
+                *planned.entry(p.task.to_string()).or_default() += p.n as usize;
+            }
+        }
+        for (task, chosen) in chosen_per_task(&t) {
+            prop_assert!(chosen <= planned[&task], "{} {}", task, chosen);
+        }
+        prop_assert_eq!(chosen_per_task(&t).values().sum::<usize>() as u64, n.planned);
+        prop_assert_eq!(n.finished, n.graded + n.no_reward);
+        prop_assert!(n.finished + n.phantom + n.orphaned + n.unreadable <= n.planned);
+    }
+}
+
+fn fleet_size((job, _): (usize, usize)) -> usize {
+    RECORDED[job].iter().filter(|e| matches!(e, JobEvent::Trial(..))).count()
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::load::{self, code};
+use super::{FINE, NEEDS_PERSON, USAGE, load};
 use crate::follow::Options as FollowOptions;
 use crate::job::merge::How;
 use crate::job::slots::Rule;
@@ -93,7 +93,7 @@ pub fn run(args: &TallyArgs) -> u8 {
         Ok(fleet) => fleet,
         Err(errors) => {
             load::complain("tally", &errors);
-            return code::USAGE;
+            return USAGE;
         }
     };
     let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
@@ -101,7 +101,7 @@ pub fn run(args: &TallyArgs) -> u8 {
         Ok(tally) => tally,
         Err(refusal) => {
             load::complain("tally", &[refusal.to_string()]);
-            return code::USAGE;
+            return USAGE;
         }
     };
     let text = match args.format {
@@ -110,5 +110,5 @@ pub fn run(args: &TallyArgs) -> u8 {
         _ => plain::tally(&fleet, &tally),
     };
     load::print(&text);
-    if tally.needs_person() { code::ATTENTION } else { code::FINE }
+    if tally.needs_person() { NEEDS_PERSON } else { FINE }
 }

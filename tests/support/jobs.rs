@@ -69,8 +69,8 @@ pub struct Reports {
     pub status: String,
 }
 
-/// The events of one look at these directories, which are shown as `/jobs/<name>`; the processes of
-/// this machine are not looked at.
+/// The events of one look at these directories, with all that differs between machines made equal:
+/// they are shown as `/jobs/<name>`, and nobody's processes are looked at.
 pub fn scan(dirs: &[PathBuf]) -> Vec<JobEvent> {
     let mut out = Vec::new();
     let options = FollowOptions { owner: false, ..FollowOptions::default() };
@@ -81,6 +81,10 @@ pub fn scan(dirs: &[PathBuf]) -> Vec<JobEvent> {
     for event in &mut out {
         if let JobEvent::Job(_, facts) = event {
             facts.dir = Path::new("/jobs").join(facts.dir.file_name().unwrap());
+            // Local time without a zone, so another one on every machine.
+            if let Some(summary) = &mut facts.summary {
+                summary.finished = summary.finished.map(|_| "2026-11-29T19:50:00Z".parse().unwrap());
+            }
         }
     }
     out
