@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilothouse::cast::{Player, Screen, SearchStep, Target, episodes};
 use pilothouse::job::text::is_unsafe;
 
-use super::{cast, events, load, open, state, support};
+use super::{cast, events, load, memory, open, state, support};
 
 #[test]
 fn seeking_shows_what_playing_there_shows() {
