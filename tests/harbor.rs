@@ -188,6 +188,7 @@ fn both_generations_of_job_stats() {
     assert_eq!(summary.updated, time::parse("2026-08-30T23:50:00Z").map(|t| t.at));
     assert_eq!(old.created, summary.started);
     assert_eq!(facts(r#"{"status":"ok","score":12,"items":[]}"#).problems[0].kind, ProblemKind::Foreign);
+    assert_eq!(facts("\u{feff}{\"stats\": {}}").problems[0].kind, ProblemKind::Note);
     let torn = facts("{\n\"id\": \"x\",\n\"stats\": {");
     assert_eq!(&*torn.problems[0].path, "/jobs/j/result.json:3");
     assert_eq!(torn.summary, None);
@@ -452,10 +453,10 @@ fn tasks_are_looked_for_where_they_may_lie() {
     assert_eq!(
         places(r#"{"task": {"path": "tasks/a"}}"#),
         paths(&[
-            "/w/tasks/a",
             "/r/jobs/tasks/a",
             "/r/tasks/a",
             "/tasks/a",
+            "/w/tasks/a",
             "/r/jobs/j/tasks/a",
             "/h/.cache/harbor/tasks/a"
         ])

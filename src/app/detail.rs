@@ -3,6 +3,7 @@
 //! Pure: files are read by [`super::detail_worker`], which answers with texts that are ready to be
 //! shown. Everything big is held in windows: a page of step heads, one step, one window of a file.
 
+pub mod about;
 pub mod doc;
 pub mod timeline;
 
@@ -34,11 +35,14 @@ pub enum Tab {
     Log,
     /// All files.
     Files,
+    /// Identity, limits, problems.
+    About,
 }
 
 impl Tab {
     /// All tabs, in order.
-    pub const ALL: [Tab; 6] = [Tab::Steps, Tab::Episode, Tab::Verifier, Tab::Exception, Tab::Log, Tab::Files];
+    pub const ALL: [Tab; 7] =
+        [Tab::Steps, Tab::Episode, Tab::Verifier, Tab::Exception, Tab::Log, Tab::Files, Tab::About];
 
     /// The word on the tab.
     pub fn word(self) -> &'static str {
@@ -49,6 +53,7 @@ impl Tab {
             Tab::Exception => "Exception",
             Tab::Log => "Log",
             Tab::Files => "Files",
+            Tab::About => "About",
         }
     }
 
@@ -69,11 +74,12 @@ pub enum Slot {
     Exception,
     Log,
     File,
+    About,
 }
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Slot; 5] = [Slot::Episode, Slot::Verifier, Slot::Exception, Slot::Log, Slot::File];
+    pub const ALL: [Slot; 6] = [Slot::Episode, Slot::Verifier, Slot::Exception, Slot::Log, Slot::File, Slot::About];
 }
 
 /// Which part of a text is wanted.
@@ -291,29 +297,38 @@ pub struct TrialView {
     pub needle: Needle,
     /// How the search stands.
     pub finding: Option<Finding>,
-    panes: [Pane; 5],
+    panes: [Pane; Slot::ALL.len()],
     serial: u64,
     size: (u16, u16),
     placed: bool,
     at_end: bool,
     revisions: u64,
     asked_heads: Option<usize>,
+    summary: Doc,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(1);
 
 /// Columns of the left column where there are two; its frame included.
 pub fn left_columns(columns: u16) -> u16 {
-    (columns / 3).clamp(42, 64)
+    (columns / 5 * 2).clamp(50, 76)
 }
 
-/// Text columns and rows of the main pane on a screen of this size, the footer's line left out.
+/// Lines of the timeline above the text where there is one column.
+pub fn timeline_rows(rows: u16) -> u16 {
+    if rows < 16 { 1 } else { 2 }
+}
+
+/// Text columns and rows of the main pane on a screen of this size: at most what there will be, so
+/// that the last line can always be reached.
 pub fn body((columns, rows): (u16, u16)) -> (usize, usize) {
     let (w, h) = match Room::of((columns, rows)) {
-        Room::Double => (columns.saturating_sub(left_columns(columns) + 2), rows.saturating_sub(5)),
-        Room::Single => (columns, rows.saturating_sub(5)),
-        _ if rows < 16 => (columns, rows.saturating_sub(4)),
-        _ => (columns, rows.saturating_sub(5)),
+        // Footer, four lines on top, two of this view, two of the frame.
+        Room::Double => (columns.saturating_sub(left_columns(columns) + 2), rows.saturating_sub(9)),
+        // Footer, four lines on top, title, tabs, timeline.
+        Room::Single => (columns, rows.saturating_sub(7 + timeline_rows(rows))),
+        // Footer, one line on top, title, tabs, timeline.
+        _ => (columns, rows.saturating_sub(4 + timeline_rows(rows))),
     };
     (usize::from(w.max(1)), usize::from(h.max(1)))
 }
@@ -325,7 +340,7 @@ impl TrialView {
         let running = trial.result.is_none();
         let failed = trial.result.as_ref().is_some_and(|r| r.exception_type().is_some());
         let request = Request::Open { serial, dir: dir.clone() };
-        let view = TrialView {
+        let mut view = TrialView {
             key,
             dir,
             tab: Tab::Steps,
@@ -346,7 +361,9 @@ impl TrialView {
             at_end: running || failed,
             revisions: 0,
             asked_heads: None,
+            summary: Doc::default(),
         };
+        view.summarise(trial);
         (view, vec![Effect::Detail(request)])
     }
 
@@ -371,12 +388,12 @@ impl TrialView {
     pub fn pane(&self, slot: Slot) -> &Pane {
         let at = Slot::ALL.iter().position(|s| *s == slot).unwrap_or(0);
         // One for each slot.
-        &self.panes[at.min(4)]
+        &self.panes[at.min(Slot::ALL.len() - 1)]
     }
 
     fn pane_mut(&mut self, slot: Slot) -> &mut Pane {
         let at = Slot::ALL.iter().position(|s| *s == slot).unwrap_or(0);
-        &mut self.panes[at.min(4)]
+        &mut self.panes[at.min(Slot::ALL.len() - 1)]
     }
 
     /// The text that the current tab shows, if it shows one.
@@ -388,6 +405,7 @@ impl TrialView {
             Tab::Exception => Some(Slot::Exception),
             Tab::Log => Some(Slot::Log),
             Tab::Files => self.files.open.is_some().then_some(Slot::File),
+            Tab::About => Some(Slot::About),
         }
     }
 
@@ -454,6 +472,9 @@ impl TrialView {
 
     /// Asks for the text of a slot again, at its present place.
     fn again(&mut self, slot: Slot) -> Vec<Effect> {
+        if slot == Slot::About {
+            return Vec::new();
+        }
         if slot == Slot::Episode {
             self.shown = None;
             return self.want_step();
@@ -627,6 +648,7 @@ impl TrialView {
 
     /// Selects a step.
     fn go(&mut self, to: usize) -> Vec<Effect> {
+        self.placed = true;
         self.cursor = to.min(self.n_steps().saturating_sub(1));
         let mut effects = self.want_heads(false);
         effects.extend(self.want_step());
@@ -674,6 +696,9 @@ impl TrialView {
         if self.tab == Tab::Files && self.files.open.is_none() {
             return self.find_name(back, first);
         }
+        if self.tab == Tab::About {
+            return self.find_here(Slot::About, back, first);
+        }
         let slot = self.slot().unwrap_or(Slot::Episode);
         let pane = self.pane(slot);
         // A step that is not the one in the pane is searched from its beginning.
@@ -710,20 +735,44 @@ impl TrialView {
         Vec::new()
     }
 
+    /// Searches a text that is here as a whole.
+    fn find_here(&mut self, slot: Slot, back: bool, first: bool) -> Vec<Effect> {
+        let (_, height) = body(self.size);
+        let pane = self.pane(slot);
+        let from = pane.hit.unwrap_or(pane.offset());
+        let inclusive = pane.hit.is_none() && (first || !back);
+        let all = pane.doc.as_ref().map(|d| d.lines.as_slice()).unwrap_or_default();
+        let mut hits: Vec<u64> = all.iter().filter(|l| self.needle.is_in(l.text())).map(|l| l.offset).collect();
+        if back {
+            hits.reverse();
+        }
+        let ahead = |o: &&u64| (inclusive && **o == from) || if back { **o < from } else { **o > from };
+        let next = hits.iter().find(ahead);
+        let (hit, wrapped) = (next.or(hits.first()).copied(), next.is_none());
+        self.finding = Some(hit.map_or(Finding::Nothing, |_| Finding::Found { wrapped }));
+        if let Some(hit) = hit {
+            let pane = self.pane_mut(slot);
+            pane.hit = Some(hit);
+            pane.reveal(hit, height);
+        }
+        Vec::new()
+    }
+
     /// The loader answered.
     pub fn reply(&mut self, reply: Reply) -> Vec<Effect> {
         let (width, height) = body(self.size);
         match reply {
-            Reply::Facts { serial, facts } if serial == self.serial => self.facts = Some(facts),
+            Reply::Facts { serial, facts } if serial == self.serial => {
+                self.facts = Some(facts);
+                self.tell();
+            }
             Reply::Steps { serial, parts } if serial == self.serial => return self.take_parts(parts),
             Reply::Heads { serial, from, heads } if serial == self.serial => {
                 (self.heads_from, self.heads) = (from, heads);
-                if !self.placed && !self.heads.is_empty() {
+                if !self.placed && !self.at_end && !self.heads.is_empty() {
                     self.placed = true;
                     // A finished trial is read from its first episode on.
-                    if !self.at_end
-                        && let Some(at) = self.heads.iter().position(|h| h.episode.is_some())
-                    {
+                    if let Some(at) = self.heads.iter().position(|h| h.episode.is_some()) {
                         return self.go(from + at);
                     }
                 }
@@ -795,6 +844,9 @@ impl TrialView {
             self.cursor = total - 1;
         }
         self.cursor = self.cursor.min(total.saturating_sub(1));
+        if self.at_end && total > 0 && self.parts.iter().flatten().all(|p| p.indexed >= 1.0) {
+            self.placed = true;
+        }
         let mut effects = self.want_heads(anew || before != total);
         if anew {
             self.shown = None;
@@ -855,8 +907,21 @@ impl TrialView {
     }
 
     /// The trial's summary changed: files moved on.
-    pub fn changed(&mut self, _trial: &Trial) -> Vec<Effect> {
+    pub fn changed(&mut self, trial: &Trial) -> Vec<Effect> {
+        self.summarise(trial);
         self.ask(Request::Changed { serial: self.serial })
+    }
+
+    fn summarise(&mut self, trial: &Trial) {
+        self.summary = about::summary(trial);
+        self.tell();
+    }
+
+    /// Makes the text of the About tab.
+    fn tell(&mut self) {
+        let (width, height) = body(self.size);
+        let doc = about::doc(&self.dir, self.facts.as_ref(), &self.summary);
+        self.pane_mut(Slot::About).set(doc, width, height);
     }
 
     /// Index (from 0) of the episode that the cursor is in, for the replay.

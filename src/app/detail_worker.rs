@@ -19,7 +19,7 @@ use self::texts::Known;
 use super::detail::doc::{Doc, DocLine, Mark};
 use super::detail::timeline::StepSpan;
 use super::detail::{At, Facts, FileKind, FileRow, Head, Reply, Request, Slot};
-use crate::harbor::{Calls, Dir, EntryKind, OpenError, particulars, trial_result};
+use crate::harbor::{Calls, Dir, EntryKind, OpenError, particulars, trial_config, trial_result};
 
 /// Largest `result.json` that is read for its particulars.
 const RESULT_MAX: u64 = 64 << 20;
@@ -220,6 +220,8 @@ impl Session {
             Err(OpenError::Missing) => {
                 if self.known.result.is_none() {
                     self.known.problem = None;
+                    let identity = planned_identity(dir);
+                    sink(Reply::Facts { serial: self.serial, facts: Facts { identity, steps: Vec::new() } });
                 }
             }
             Err(problem) => self.known.problem = Some(format!("result.json: {problem}")),
@@ -444,6 +446,23 @@ impl Session {
         out.sort_by(|a, b| (a.kind != FileKind::Dir, &a.name).cmp(&(b.kind != FileKind::Dir, &b.name)));
         Ok(out)
     }
+}
+
+/// Who a trial without result is, from its config.
+fn planned_identity(dir: &Dir) -> Vec<(&'static str, String)> {
+    let Some(config) = dir.read_all("config.json", RESULT_MAX).ok().and_then(|b| trial_config(&b.data).ok()) else {
+        return Vec::new();
+    };
+    let facts = [
+        ("agent", config.agent),
+        ("model", config.model),
+        ("task", config.task_name.or(config.task)),
+        ("task from", config.git_url.or(config.task_path)),
+        ("dataset", config.source),
+        ("environment", config.environment),
+        ("job id", config.job_id),
+    ];
+    facts.into_iter().filter_map(|(name, value)| Some((name, value?.to_string()))).collect()
 }
 
 fn title(path: &str, (at, of): (usize, usize), size: u64) -> String {

@@ -25,6 +25,6 @@ pub use dir::{Dir, Entry, EntryKind, FileBytes, Meta, OpenError};
 pub use early::{exception_kind, reward_json, reward_txt};
 pub use job_files::{Parsed, job_facts, job_facts_parsed, merge_last_good};
 pub use json::{FileProblem, ProblemReason};
-pub use particulars::{Calls, FullException, Particulars, particulars};
+pub use particulars::{Calls, FullException, Particulars, StepParticulars, particulars};
 pub use result::{TrialResultFile, trial_result};
 pub use trajectory::{TrajectoryIndex, progress, trajectory_files};

@@ -48,7 +48,7 @@ impl Search {
                 search.units = session.steps.len();
                 search.first = search.from.step;
             }
-            Slot::Exception => {}
+            Slot::Exception | Slot::About => {}
             Slot::Verifier | Slot::Log | Slot::File => {
                 let Ok(dir) = &session.dir else { return search };
                 let path = search.from.path.clone().filter(|_| slot == Slot::File).or_else(|| {

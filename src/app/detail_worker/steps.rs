@@ -380,6 +380,7 @@ fn write_step(step: &Step, k: usize, source: &Source1, head: Option<&Head>, doc:
             Some(model) => {
                 format!("{} ({model:.1} s at the model, {:.1} s in commands)", took(gap), (gap - model).max(0.0))
             }
+            None if step.source != Source::Agent => format!("{} after the step before", time::words(gap)),
             None => took(gap),
         });
     }
