@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
 
 use super::effect::Effect;
 use super::key::Key;
@@ -44,6 +45,8 @@ pub struct Wiring {
     pub watch: Box<dyn FnMut(Option<TrialKey>)>,
     /// Effects to run before anything else.
     pub first: Vec<Effect>,
+    /// Leaves the screen when something is sent.
+    pub leave: Option<oneshot::Receiver<()>>,
 }
 
 /// What wakes the loop.
@@ -52,6 +55,7 @@ enum Wake {
     Jobs(Option<Vec<JobEvent>>),
     Reply(Option<Msg>),
     Signal(Request),
+    Leave(bool),
     Time,
 }
 
@@ -60,7 +64,7 @@ enum Wake {
 /// # Errors
 /// When the terminal can not be set up or written for a reason other than being closed.
 pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
-    let Wiring { mut jobs, watch, first } = wiring;
+    let Wiring { mut jobs, watch, first, mut leave } = wiring;
     let (input_tx, mut input) = channel::<Input>(64);
     crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
@@ -99,6 +103,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             i = input.recv() => Wake::Input(i),
             reply = replies.recv() => Wake::Reply(reply),
             events = receive(&mut jobs) => Wake::Jobs(events),
+            told = told(&mut leave) => Wake::Leave(told),
             () = sleep(wait) => Wake::Time,
         };
         let mut by_key = false;
@@ -110,6 +115,8 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                 guard.reassert()?;
                 term.clear();
             }
+            Wake::Leave(true) => return Ok(Left::Quit),
+            Wake::Leave(false) => leave = None,
             Wake::Input(None) => return Ok(Left::Gone),
             Wake::Input(Some(first)) => {
                 by_key = true;
@@ -177,6 +184,14 @@ pub fn panic_if_asked(place: &str, when: bool) {
 async fn receive(jobs: &mut Option<Receiver<Vec<JobEvent>>>) -> Option<Vec<JobEvent>> {
     match jobs {
         Some(jobs) => jobs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// True when told to leave, false when nobody is left who could tell.
+async fn told(leave: &mut Option<oneshot::Receiver<()>>) -> bool {
+    match leave {
+        Some(leave) => leave.await.is_ok(),
         None => std::future::pending().await,
     }
 }

@@ -56,11 +56,18 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         return super::USAGE;
     }
     let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
-    on_screen(args.dirs.clone(), args.poll, counting, common)
+    on_screen(args.dirs.clone(), args.poll, counting, common, Box::new(|_| Vec::new()), None)
 }
 
-/// Follows `dirs` on the screen until it is left.
-pub fn on_screen(dirs: Vec<PathBuf>, poll: Option<f64>, counting: Counting, common: &Common) -> u8 {
+/// Follows `dirs` on the screen until it is left, by the operator or by `leave`.
+pub fn on_screen(
+    dirs: Vec<PathBuf>,
+    poll: Option<f64>,
+    counting: Counting,
+    common: &Common,
+    prepare: screen::Prepare,
+    leave: Option<tokio::sync::oneshot::Receiver<()>>,
+) -> u8 {
     let options = Options { poll: poll.map(Duration::from_secs_f64), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
@@ -82,7 +89,8 @@ pub fn on_screen(dirs: Vec<PathBuf>, poll: Option<f64>, counting: Counting, comm
             jobs: Some(jobs),
             watch: Box::new(move |key| watching.send(Control::Visible(key))),
             counting,
-            prepare: Box::new(|_| Vec::new()),
+            prepare,
+            leave,
         },
     );
     remote.stop();

@@ -1,6 +1,7 @@
 //! The command line: one file per sub-command.
 
 pub mod attach;
+pub mod demo;
 pub mod load;
 pub mod log;
 pub mod replay;
@@ -83,6 +84,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// Watch a bundled recording of a small job, re-enacted live (no trial is run)
+    Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
 }
@@ -103,6 +106,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
     }
 }

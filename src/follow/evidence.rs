@@ -94,11 +94,6 @@ impl Unfinished {
     pub fn expect_more(&mut self) {
         self.pending = true;
     }
-
-    /// The trial as last shown.
-    pub fn shown(&self) -> Option<&Trial> {
-        self.shown.as_deref()
-    }
 }
 
 /// A trial of which nothing but its name is known.

@@ -353,7 +353,7 @@ impl Followed {
                 }
             }
         };
-        if keep && !idle && !(memory.done && memory.torn.is_none()) {
+        if keep && !idle && !(memory.done && memory.torn.is_none() && memory.ended.is_none()) {
             self.active.insert(name.to_os_string());
         } else {
             self.active.remove(name);
