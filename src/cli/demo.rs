@@ -161,7 +161,7 @@ impl Demo {
                     },
                     request = signals.next() => match request {
                         Request::Stop(..) => return Ok(super::SIGNAL),
-                        Request::Continued => {}
+                        Request::Continued | Request::Fell => {}
                     },
                 }
             }
