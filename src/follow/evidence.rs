@@ -46,7 +46,7 @@ pub(super) struct Unfinished {
     config_tried: Option<FileId>,
     lock: Option<(FileId, TrialConfigFile)>,
     trajectories: BTreeMap<Box<str>, Tracked<Progress>>,
-    reward: Option<(Box<str>, Tracked<EarlyReward>, Option<Arc<str>>)>,
+    reward: Option<Reward>,
     exception: Option<(Option<FileId>, EarlyException)>,
     steps: Vec<Arc<str>>,
     shown: Option<Box<Trial>>,
@@ -60,6 +60,16 @@ struct Tracked<T> {
     inode_state: u64,
     good: Option<T>,
     parsed: Option<(Instant, Duration)>,
+}
+
+/// A reward file as last read.
+#[derive(Debug)]
+struct Reward {
+    path: Box<str>,
+    read: Option<FileId>,
+    reward: EarlyReward,
+    /// What is wrong with it.
+    odd: Option<Arc<str>>,
 }
 
 impl Unfinished {
@@ -89,9 +99,12 @@ impl Unfinished {
         self.print.iter().any(|(path, id)| **path == *rel && id.is_some_and(|id| id.size() > 0))
     }
 
-    /// Has the next look read everything, although no file changed.
-    pub fn expect_more(&mut self) {
-        self.pending = true;
+    /// True when the limit of one of these tasks would be news; the next look then reads everything
+    /// again.
+    pub fn wants_limit(&mut self, tasks: &[Arc<str>]) -> bool {
+        let wants = self.shown.as_ref().is_some_and(|t| t.limits.agent.is_none() && tasks.contains(&t.task));
+        self.pending |= wants;
+        wants
     }
 }
 
@@ -445,25 +458,25 @@ impl Gather<'_> {
     ) -> Option<EarlyReward> {
         let meta = self.file(rel).filter(|m| m.size > 0)?;
         let id = FileId::from(&meta);
-        let fresh = known.reward.as_ref().is_some_and(|(path, t, _)| &**path == rel && t.tried == Some(id));
-        if !fresh {
+        let known_one = known.reward.as_ref().filter(|r| &*r.path == rel && r.read == Some(id));
+        if known_one.is_none() {
             Counters::add(&self.look.counters.files);
             let bytes = self.dir.read(rel, REWARD_CAP).map(|b| b.data).unwrap_or_default();
             let rewards = if rel.ends_with(".json") { early::reward_json(&bytes) } else { early::reward_txt(&bytes) };
             let odd = match rewards.primary_entry() {
-                Some((key, RewardValue::Unreadable(value))) => Some(format!("reward {key} is {value}, not a number")),
+                Some((key, RewardValue::Unreadable(value))) => {
+                    Some(Arc::from(format!("reward {key} is {value}, not a number")))
+                }
                 _ => None,
             };
-            let good = EarlyReward { value: rewards.primary(), at: meta.modified };
-            let tried = self.read_state(&meta);
-            let tracked = Tracked { tried, inode_state: meta.inode, good: Some(good), parsed: None };
-            known.reward = Some((rel.into(), tracked, odd.map(Arc::from)));
+            let reward = EarlyReward { value: rewards.primary(), at: meta.modified };
+            known.reward = Some(Reward { path: rel.into(), read: self.read_state(&meta), reward, odd });
         }
-        let (_, tracked, odd) = known.reward.as_ref()?;
-        if let Some(odd) = odd {
+        let read = known.reward.as_ref()?;
+        if let Some(odd) = &read.odd {
             problems.push(self.look.problem(ProblemKind::RewardUnreadable, name, rel, odd));
         }
-        tracked.good
+        Some(read.reward)
     }
 
     /// Names of `steps/*` in order of appearance: as met before, new ones by their time.
