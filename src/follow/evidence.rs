@@ -31,7 +31,7 @@ const BIG_TRAJECTORY: u64 = 2 << 20;
 const MAX_STEPS: usize = 1000;
 /// Kernels keep file times in ticks: two writes closer than this may leave the same time, so that a
 /// file this young is read once more.
-const TICK: Duration = Duration::from_millis(20);
+pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// What is remembered of an unfinished trial.
 #[derive(Debug, Default)]
@@ -97,6 +97,11 @@ impl Unfinished {
     /// nothing new.
     pub fn has_grown(&self, rel: &str) -> bool {
         self.print.iter().any(|(path, id)| **path == *rel && id.is_some_and(|id| id.size() > 0))
+    }
+
+    /// Has the next look read everything: there was an event, whatever the times say.
+    pub fn expect_change(&mut self) {
+        self.pending = true;
     }
 
     /// True when the limit of one of these tasks would be news; the next look then reads everything
@@ -309,12 +314,20 @@ impl Gather<'_> {
     /// Names (lossy) and kinds. None when it can not be listed.
     fn list(&mut self, rel: &str) -> Option<Vec<(String, EntryKind)>> {
         Counters::add(&self.look.counters.lists);
+        // The directory was looked at before, so that a change since shows, unless in the same tick.
+        let at = self.dir.stat(rel).ok().map(|m| m.modified);
+        if at.is_some_and(|at| time::age(at, self.look.now) < TICK) {
+            self.look_again(TICK * 2);
+        }
         let entries = if rel.is_empty() { self.dir.list() } else { self.dir.sub(rel).and_then(|d| d.list()) };
         let entries = entries.ok()?;
         Some(entries.into_iter().map(|e| (e.name.to_string_lossy().into_owned(), e.kind)).collect())
     }
 
     fn look_again(&mut self, after: Duration) {
+        if self.look.last {
+            return;
+        }
         self.again = Some(self.again.map_or(after, |a| a.min(after)));
     }
 

@@ -432,6 +432,9 @@ impl Live<'_> {
                 slot.memory.due = Some(slot.memory.due.map_or(due, |d| d.min(due)));
                 return true;
             }
+            if let Some(unfinished) = &mut slot.memory.unfinished {
+                unfinished.expect_change();
+            }
         }
         touched.trials.insert(name.to_os_string());
         true

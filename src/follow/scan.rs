@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::discover;
+use super::evidence::TICK;
 use super::limits::Tasks;
 use super::owner::{self, Census, Owner};
 use super::probe::{self, Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
@@ -433,7 +434,7 @@ impl Followed {
         let first = self.emitted.is_none();
         let mut bytes: [Option<Vec<u8>>; 3] = [None, None, None];
         let mut problems: Vec<Problem> = Vec::new();
-        let mut fresh = false;
+        let (mut fresh, mut young) = (false, false);
         for (i, name) in NAMES.iter().enumerate() {
             let was = self.files.get(i).copied().flatten();
             let is = ids.get(i).copied().flatten();
@@ -448,6 +449,7 @@ impl Followed {
             match probe::read_json(dir, name) {
                 Ok(file) => {
                     fresh |= is_fresh(&file.meta);
+                    young |= time::age(file.meta.modified, Stamp::now()) < TICK;
                     if let Some(slot) = bytes.get_mut(i) {
                         *slot = Some(file.data);
                     }
@@ -471,6 +473,10 @@ impl Followed {
             // Being rewritten, most likely: worth a word only when it lasts.
             new.problems.retain(|p| p.kind != ProblemKind::Unreadable);
             self.files_due = Some(Instant::now() + STABLE);
+            self.files = [None; 3];
+        } else if young && !last {
+            // A second write in the same tick of the clock would not show.
+            self.files_due = Some(Instant::now() + TICK * 2);
             self.files = [None; 3];
         } else {
             self.files = ids;
