@@ -7,7 +7,7 @@ use super::detail::TrialView;
 use super::effect::Effect;
 use super::key::Key;
 use super::menus;
-use super::message::Msg;
+pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
 use super::overlay::{Choice, Overlay, Palette, PromptKind};
 use super::replay::{ReplayView, Source};
