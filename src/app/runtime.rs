@@ -33,6 +33,8 @@ pub enum Left {
     Signal(i32),
     /// The terminal is gone.
     Gone,
+    /// A thread panicked; its message is on the terminal, which was given back.
+    Fell,
 }
 
 /// What the runtime needs from outside.
@@ -78,9 +80,13 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
         if due.is_some_and(|d| d <= now) {
             model.now = Stamp::now();
             update::settle(model);
-            match term.draw(|frame| crate::ui::draw(model, frame)) {
+            let view = |frame: &mut ratatui::Frame<'_>| {
+                panic_if_asked("draw", !model.fleet.jobs().is_empty());
+                crate::ui::draw(model, frame);
+            };
+            match term.draw(view) {
                 Ok(()) => {}
-                Err(TtyError::Gone(_)) => return Ok(Left::Gone),
+                Err(TtyError::Gone(_)) => return Ok(gone()),
                 Err(error) => return Err(error),
             }
             drawn = Some(Instant::now());
@@ -104,6 +110,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
         let mut messages = Vec::new();
         match wake {
             Wake::Signal(Request::Stop(_, number)) => return Ok(Left::Signal(number)),
+            Wake::Signal(Request::Fell) => return Ok(Left::Fell),
             Wake::Signal(Request::Continued) => {
                 guard.reassert()?;
                 term.clear();
@@ -156,6 +163,22 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
         let next = drawn.map_or_else(Instant::now, |d| d + least);
         due = Some(due.map_or(next, |d| d.min(next)));
     }
+}
+
+/// Why the terminal can not be written any more.
+fn gone() -> Left {
+    if crate::tty::guard::is_entered() { Left::Gone } else { Left::Fell }
+}
+
+/// Panics where a test asks for it by `PILOTHOUSE_TEST_PANIC`, once `when` holds; in debug builds
+/// alone.
+pub fn panic_if_asked(place: &str, when: bool) {
+    #[cfg(debug_assertions)]
+    #[allow(clippy::panic)]
+    if when && std::env::var("PILOTHOUSE_TEST_PANIC").is_ok_and(|wanted| wanted == place) {
+        panic!("asked to panic in {place}");
+    }
+    let _ = (place, when);
 }
 
 async fn receive(jobs: &mut Option<Receiver<Vec<JobEvent>>>) -> Option<Vec<JobEvent>> {
@@ -257,7 +280,7 @@ impl Runner {
                     update::notice(model, said);
                 }
                 Effect::Bell => match term.bell() {
-                    Err(TtyError::Gone(_)) => return Ok(Some(Left::Gone)),
+                    Err(TtyError::Gone(_)) => return Ok(Some(gone())),
                     other => other?,
                 },
                 Effect::Watch(key) => (self.watch)(key),

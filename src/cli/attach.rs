@@ -74,7 +74,10 @@ pub fn on_screen(
     let watching = remote.clone();
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
     let started = std::thread::Builder::new().name("follow".into()).spawn(move || {
-        follower.run(Box::new(move |events| news.blocking_send(events).is_ok()));
+        follower.run(Box::new(move |events| {
+            crate::app::runtime::panic_if_asked("follow", true);
+            news.blocking_send(events).is_ok()
+        }));
     });
     if let Err(error) = started {
         super::complain(&format!("can not start following: {error}"));

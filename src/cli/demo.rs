@@ -162,6 +162,7 @@ impl Demo {
                     request = signals.next() => match request {
                         Request::Stop(..) => return Ok(super::SIGNAL),
                         Request::Continued => {}
+                        Request::Fell => return Ok(super::FAULT),
                     },
                 }
             }

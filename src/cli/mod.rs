@@ -21,6 +21,8 @@ pub const FINE: u8 = 0;
 pub const NEEDS_PERSON: u8 = 1;
 /// Exit code: usage or configuration.
 pub const USAGE: u8 = 2;
+/// Exit code: pilothouse itself fell over; the same as of a panic that ends the program.
+pub const FAULT: u8 = 101;
 /// Exit code: stopped by a signal.
 pub const SIGNAL: u8 = 130;
 
@@ -39,7 +41,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 fine, nothing needs a person; 1 something needs a person; 2 usage or config;
-130 stopped by a signal.
+101 a fault of pilothouse itself; 130 stopped by a signal.
 Logs go to a file in $XDG_STATE_HOME/pilothouse (else ~/.local/state/pilothouse), never to the
 terminal.";
 

@@ -46,6 +46,7 @@ pub fn run(common: &Common, start: Start) -> u8 {
     match runtime.block_on(open(look, caps, start)) {
         Ok(Left::Quit | Left::Gone) => super::FINE,
         Ok(Left::Signal(_)) => super::SIGNAL,
+        Ok(Left::Fell) => super::FAULT,
         Err(error) => {
             super::complain(&error.to_string());
             super::NEEDS_PERSON

@@ -3,6 +3,7 @@
 
 pub mod escapes;
 pub mod generate;
+pub mod job;
 pub mod proc;
 pub mod pty;
 pub mod reenact;
