@@ -140,7 +140,7 @@ fn lock_entry(i: usize) -> String {
                 "environment_mode": "shared"
             }}
         }}"#,
-        digest = (i / ATTEMPTS) as u128 * 0x1_0000_0001_b3 + 7,
+        digest = (i / ATTEMPTS) as u128 * 0x0100_0000_01b3 + 7,
     )
 }
 
