@@ -188,6 +188,7 @@ fn both_generations_of_job_stats() {
     assert_eq!(summary.updated, time::parse("2026-08-30T23:50:00Z").map(|t| t.at));
     assert_eq!(old.created, summary.started);
     assert_eq!(facts(r#"{"status":"ok","score":12,"items":[]}"#).problems[0].kind, ProblemKind::Foreign);
+    assert_eq!(facts("\u{feff}{\"stats\": {}}").problems[0].kind, ProblemKind::Note);
     let torn = facts("{\n\"id\": \"x\",\n\"stats\": {");
     assert_eq!(&*torn.problems[0].path, "/jobs/j/result.json:3");
     assert_eq!(torn.summary, None);
@@ -452,10 +453,10 @@ fn tasks_are_looked_for_where_they_may_lie() {
     assert_eq!(
         places(r#"{"task": {"path": "tasks/a"}}"#),
         paths(&[
-            "/w/tasks/a",
             "/r/jobs/tasks/a",
             "/r/tasks/a",
             "/tasks/a",
+            "/w/tasks/a",
             "/r/jobs/j/tasks/a",
             "/h/.cache/harbor/tasks/a"
         ])
@@ -594,4 +595,24 @@ fn ten_thousand_trials_parse_in_a_moment() {
     // Without optimisation some twenty times slower.
     let slack = if cfg!(debug_assertions) { 20 } else { 1 };
     assert!(results.as_millis() < 1000 * slack && plan.as_millis() < 500 * slack);
+}
+
+#[test]
+fn every_hostile_job_dir_gives_facts() {
+    let Some(shared) = support::shared() else { return };
+    let mut seen = 0;
+    for dir in fs::read_dir(shared.join("data/hostile")).unwrap().map(|e| e.unwrap().path()) {
+        let read = |name: &str| fs::read(dir.join(name)).ok();
+        let Some(result) = read("result.json") else { continue };
+        let facts = harbor::job_facts(&dir, read("config.json").as_deref(), None, Some(&result));
+        // Without a config the directory's name is the job's.
+        assert_eq!(&*facts.name, dir.file_name().unwrap().to_str().unwrap());
+        let (planned, file) = facts.n_planned().unwrap();
+        assert!(planned > 0 && file == "result.json");
+        let kinds: Vec<ProblemKind> = facts.problems.iter().map(|p| p.kind).collect();
+        let wanted = if facts.name.contains("no-config") { vec![ProblemKind::Missing] } else { vec![] };
+        assert_eq!(kinds, wanted, "{dir:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, 7);
 }

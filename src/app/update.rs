@@ -43,6 +43,9 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
         }
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
+            if let Some(view) = &mut model.trial {
+                view.resize(model.size);
+            }
             match &mut model.replay {
                 Some(replay) => replay.act(Action::Redraw, picture(model.size)),
                 None => Vec::new(),
@@ -301,6 +304,9 @@ fn back(model: &mut Model) -> Vec<Effect> {
             vec![Effect::Replay(super::replay::Request::Close)]
         }
         View::Trial => {
+            if let Some(effects) = model.trial.as_mut().and_then(TrialView::back) {
+                return effects;
+            }
             model.trial = None;
             model.views.pop();
             vec![Effect::Detail(super::detail::Request::Close), Effect::Watch(None)]
@@ -398,8 +404,10 @@ fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
             }
         }
         action => {
-            let height = page(model);
-            model.trial.as_mut().map(|t| t.act(action, height)).unwrap_or_default()
+            let (height, size) = (page(model), model.size);
+            let Some(view) = model.trial.as_mut() else { return Vec::new() };
+            view.resize(size);
+            view.act(action, height)
         }
     }
 }
@@ -409,7 +417,8 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
     let Some(job) = model.fleet.job(key.job) else { return Vec::new() };
     let Some(trial) = job.trials.get(&key.trial) else { return Vec::new() };
     let dir = job.facts.dir.join(&*key.trial);
-    let (view, mut effects) = TrialView::open(key.clone(), dir, trial);
+    let (mut view, mut effects) = TrialView::open(key.clone(), dir, trial);
+    view.resize(model.size);
     model.trial = Some(view);
     if model.view() != View::Trial {
         model.views.push(View::Trial);

@@ -140,8 +140,8 @@ pub(super) fn looks_like_trial(name: &str) -> bool {
     })
 }
 
-/// A finished trial, from its result alone.
-pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Trial {
+/// A finished trial, from its result; its task has been looked up once for all its trials.
+pub(super) fn finished(file: TrialResultFile, limits: Limits, name: &str, path: &Arc<str>) -> Trial {
     let mut trial = blank(name);
     let config = &file.config;
     trial.task = config.task.clone().unwrap_or_else(|| {
@@ -150,8 +150,7 @@ pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Tr
     });
     trial.agent.clone_from(&config.agent);
     trial.model.clone_from(&config.model);
-    // Without `task.toml`: a finished trial is worth one opened file, and its spans tell more.
-    trial.limits = config::limits(config, None);
+    trial.limits = limits;
     for note in &file.notes {
         trial.problems.push(Problem {
             kind: ProblemKind::Unreadable,

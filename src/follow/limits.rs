@@ -1,4 +1,4 @@
-//! Time limits of trials that have no result yet: from the task's `task.toml` where it can be found.
+//! Time limits of trials: from the task's `task.toml` where it can be found.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use crossterm::{cursor, event, queue, style, terminal};
+use tokio::sync::Notify;
 
 use super::TtyError;
 
@@ -34,6 +35,15 @@ impl Default for Modes {
 /// What is entered at the moment; None when the terminal is as it was found.
 static ENTERED: Mutex<Option<Modes>> = Mutex::new(None);
 
+/// Told by the panic hook, after the message was printed.
+static FELL: Notify = Notify::const_new();
+
+/// Waits until some thread has panicked while a guard was or had been alive. Safe to drop and call
+/// again (in `select!`).
+pub async fn fell() {
+    FELL.notified().await;
+}
+
 fn entered() -> MutexGuard<'static, Option<Modes>> {
     ENTERED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -42,6 +52,13 @@ fn entered() -> MutexGuard<'static, Option<Modes>> {
 /// then nothing may be drawn any more.
 pub fn is_entered() -> bool {
     entered().is_some()
+}
+
+/// Keeps the terminal as it is while the result lives: whoever wants to give it back (the panic hook
+/// of another thread) waits until then, so that no half of a frame comes after. None when it was
+/// given back already.
+pub(super) fn hold() -> Option<MutexGuard<'static, Option<Modes>>> {
+    Some(entered()).filter(|modes| modes.is_some())
 }
 
 /// Gives the terminal back now, if it was taken. Errors are ignored: a terminal that is gone needs
@@ -180,6 +197,7 @@ fn restore_before_panic_message() {
         std::panic::set_hook(Box::new(move |info| {
             restore();
             before(info);
+            FELL.notify_one();
         }));
     });
 }

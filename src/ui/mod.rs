@@ -7,6 +7,7 @@ pub mod panes;
 pub mod replay;
 pub mod style;
 pub mod trial;
+pub mod trial_tabs;
 pub mod trials;
 
 use ratatui::Frame;
@@ -35,7 +36,11 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         // The terminal picture needs every row there is.
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
-            let lines = header::lines(model, pen, usize::from(area.width));
+            let mut lines = header::lines(model, pen, usize::from(area.width));
+            if view == View::Trial && model.room() == Room::Compact {
+                // One trial needs the rows that there are.
+                lines.truncate(1);
+            }
             let head = u16::try_from(lines.len()).unwrap_or(3).min(area.height - 1);
             for (i, line) in (0..head).zip(lines) {
                 frame.render_widget(line, Rect { y: area.y + i, height: 1, ..area });

@@ -167,6 +167,12 @@ pub struct Pane {
     pub hit: Option<u64>,
     /// A window that was asked for and has not come.
     pub waiting: bool,
+    /// The file changed since.
+    pub stale: bool,
+    /// An offset to show as soon as its text comes.
+    pub pending: Option<u64>,
+    /// A remark on the text: vanished since, say.
+    pub note: Option<String>,
     width: usize,
 }
 
@@ -181,12 +187,40 @@ impl Pane {
             Some(place) => self.go_to(place, height),
             None => self.clamp(height),
         }
+        if let Some(offset) = self.pending.take() {
+            self.reveal(offset, height);
+        }
+    }
+
+    /// There is no text (any more), for the reason given: what was loaded is kept.
+    pub fn fail(&mut self, words: String, width: usize, height: usize) {
+        self.waiting = false;
+        self.pending = None;
+        if self.doc.as_ref().is_some_and(|d| d.path.is_some()) {
+            self.note = Some(words);
+            return;
+        }
+        let mut doc = Doc::default();
+        doc.say(words, Mark::Remark);
+        self.set(doc, width, height);
+    }
+
+    /// The next text is shown from its beginning.
+    pub fn forget_place(&mut self) {
+        self.rows.clear();
+        self.top = 0;
+    }
+
+    /// Whether the line at an offset is here.
+    pub fn holds(&self, offset: u64) -> bool {
+        let lines = self.doc.as_ref().map(|d| d.lines.as_slice()).unwrap_or_default();
+        lines.binary_search_by_key(&offset, |l| l.offset).is_ok()
     }
 
     /// Offset of the first visible line and rows below its first.
     fn place(&self) -> Option<(u64, usize)> {
         let row = self.rows.get(self.top)?;
-        let first = self.rows.iter().position(|r| r.line == row.line)?;
+        let first = self.rows.partition_point(|r| r.line < row.line);
         Some((self.doc.as_ref()?.lines.get(row.line)?.offset, self.top - first))
     }
 
@@ -195,11 +229,12 @@ impl Pane {
         self.clamp(height);
     }
 
-    /// The first row of the line at or after an offset; the last row when there is none.
+    /// The first row of the last line that begins at or before an offset.
     pub fn row_of(&self, offset: u64) -> Option<usize> {
         let doc = self.doc.as_ref()?;
-        let at = self.rows.partition_point(|r| doc.lines.get(r.line).is_some_and(|l| l.offset < offset));
-        Some(at.min(self.rows.len().saturating_sub(1)))
+        let upto = self.rows.partition_point(|r| doc.lines.get(r.line).is_some_and(|l| l.offset <= offset));
+        let line = self.rows.get(upto.saturating_sub(1))?.line;
+        Some(self.rows.partition_point(|r| r.line < line))
     }
 
     /// Lays the text out anew if the width changed.
@@ -287,13 +322,28 @@ fn break_line(line: usize, text: &str, width: usize, rows: &mut Vec<RowAt>) {
         return;
     }
     let (mut from, mut used) = (0, 0);
+    // The last place after a space in this row, with the columns up to there.
+    let mut space: Option<(usize, usize)> = None;
     for (at, c) in text.char_indices() {
         let w = c.width().unwrap_or(0);
         if used + w > width && at > from {
-            rows.push(RowAt { line, from, to: at });
-            (from, used) = (at, 0);
+            // Words stay whole as long as that costs less than a third of the row.
+            match space.filter(|(_, columns)| c != ' ' && *columns * 3 > width * 2) {
+                Some((cut, columns)) => {
+                    rows.push(RowAt { line, from, to: cut });
+                    (from, used) = (cut, used - columns);
+                }
+                None => {
+                    rows.push(RowAt { line, from, to: at });
+                    (from, used) = (at, 0);
+                }
+            }
+            space = None;
         }
         used += w;
+        if c == ' ' {
+            space = Some((at + 1, used));
+        }
     }
     rows.push(RowAt { line, from, to: text.len() });
 }

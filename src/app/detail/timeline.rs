@@ -133,7 +133,7 @@ fn finished(trial: &Trial, result: &TrialResult, facts: Option<&Facts>) -> Timel
     maker.phase("environment setup", "environment setup", spans.environment_setup, limits.environment, "start");
     maker.phase("agent setup", "agent setup", spans.agent_setup, limits.agent_setup, "healthcheck, skills");
     let steps = facts.map(|f| f.steps.as_slice()).unwrap_or_default();
-    let mut before = "waiting for an agent permit";
+    let mut before = "waiting for agent permit";
     if spans.agent.started.is_none() && !steps.is_empty() {
         for step in steps {
             maker.phase(&format!("agent: {}", step.name), "the agent", step.agent, limits.agent, before);

@@ -1,0 +1,127 @@
+//! The application without a terminal and without threads: keys in, screens out.
+
+use std::path::{Path, PathBuf};
+
+use pilothouse::app::action::Action;
+use pilothouse::app::derived::Counting;
+use pilothouse::app::detail_worker::Loader;
+use pilothouse::app::effect::Effect;
+use pilothouse::app::key::Key;
+use pilothouse::app::message::Msg;
+use pilothouse::app::model::{Look, Model, Theme};
+use pilothouse::app::update::{self, open_trial, update};
+use pilothouse::follow::{Follower, Options};
+use pilothouse::job::{JobEvent, Stamp, TrialKey};
+
+use super::screen;
+
+/// The clock of staged tests.
+pub fn now() -> Stamp {
+    "2026-11-29T20:00:00Z".parse().unwrap()
+}
+
+pub struct Stage {
+    pub model: Model,
+    pub loader: Loader,
+    /// What the effects asked for beside the loader.
+    pub copied: Vec<String>,
+    pub roots: Vec<PathBuf>,
+}
+
+impl Stage {
+    /// All that is to be known of these dirs.
+    pub fn new(roots: &[&Path], size: (u16, u16)) -> Stage {
+        let look = Look { ascii: false, theme: Theme::Default };
+        let mut stage = Stage {
+            model: Model::new(now(), size, look, Counting::default()),
+            loader: Loader::default(),
+            copied: Vec::new(),
+            roots: roots.iter().map(|r| r.to_path_buf()).collect(),
+        };
+        stage.scan();
+        stage
+    }
+
+    /// Reads the dirs anew, as the follower would tell of changes.
+    pub fn scan(&mut self) {
+        let mut all: Vec<JobEvent> = Vec::new();
+        Follower::new(self.roots.clone(), Options::default()).scan_once(&mut |events| {
+            all.extend(events);
+            true
+        });
+        self.send(Msg::Jobs(all));
+        update::settle(&mut self.model);
+    }
+
+    /// Opens the trial whose directory name begins so.
+    pub fn open(&mut self, prefix: &str) {
+        let key = self.model.fleet.jobs().iter().find_map(|job| {
+            let name = job.trials.keys().find(|name| name.starts_with(prefix))?;
+            Some(TrialKey { job: job.key, trial: name.clone() })
+        });
+        let effects = open_trial(&mut self.model, key.expect("a trial of that name"));
+        self.run(effects);
+    }
+
+    pub fn send(&mut self, msg: Msg) {
+        let effects = update(&mut self.model, now(), msg);
+        self.run(effects);
+    }
+
+    /// Does effects and what they lead to until all is quiet.
+    pub fn run(&mut self, effects: Vec<Effect>) {
+        let mut queue = effects;
+        loop {
+            let mut replies = Vec::new();
+            for effect in queue.drain(..) {
+                match effect {
+                    Effect::Detail(request) => self.loader.handle(request, &mut |r| replies.push(r)),
+                    Effect::Copy(text) => self.copied.push(text),
+                    _ => {}
+                }
+            }
+            if replies.is_empty() && !self.loader.work(&mut |r| replies.push(r)) && replies.is_empty() {
+                return;
+            }
+            for reply in replies {
+                queue.extend(update(&mut self.model, now(), Msg::Detail(reply)));
+            }
+        }
+    }
+
+    /// Presses keys: plain characters, and `<Enter>`, `<Tab>`, `<Esc>`, `<C-d>`.
+    pub fn keys(&mut self, keys: &str) {
+        let mut rest = keys;
+        while let Some(c) = rest.chars().next() {
+            let named = rest.strip_prefix('<').and_then(|r| r.split_once('>'));
+            let (key, after) = match named {
+                Some(("Enter", after)) => (Key::Enter, after),
+                Some(("Tab", after)) => (Key::Tab, after),
+                Some(("Esc", after)) => (Key::Esc, after),
+                Some(("C-d", after)) => (Key::Ctrl('d'), after),
+                _ => (Key::Char(c), &rest[c.len_utf8()..]),
+            };
+            rest = after;
+            self.send(Msg::Key(key));
+        }
+    }
+
+    pub fn act(&mut self, action: Action) {
+        let effects = update::act(&mut self.model, action);
+        self.run(effects);
+    }
+
+    pub fn resize(&mut self, columns: u16, rows: u16) {
+        self.send(Msg::Resize(columns, rows));
+    }
+
+    pub fn buffer(&mut self) -> ratatui::buffer::Buffer {
+        let buffer = screen::draw(&mut self.model);
+        assert_eq!(screen::unsafe_cells(&buffer), Vec::<String>::new());
+        buffer
+    }
+
+    pub fn text(&mut self) -> String {
+        screen::lines(&self.buffer()).join("\n")
+    }
+}
