@@ -538,6 +538,9 @@ fn nothing_odd_hangs_or_leads_out() {
     // A directory where the result should be.
     let trial = begin_trial(&job, "directory__aB3dE5f");
     fs::create_dir(trial.join("result.json")).unwrap();
+    // A trial by its name, with a result that is none.
+    fs::create_dir(at("array")).unwrap();
+    fs::write(at("array").join("result.json"), "[1, 2]").unwrap();
     // Other programs' things.
     fs::create_dir_all(job.join("mytool/cache")).unwrap();
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -552,10 +555,11 @@ fn nothing_odd_hangs_or_leads_out() {
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     let job_state = only(&fleet);
     let names: Vec<&str> = job_state.trials.keys().map(|n| &**n).collect();
-    assert_eq!(names, ["directory__aB3dE5f", "fifos__aB3dE5f", "inner-link__aB3dE5f"]);
+    assert_eq!(names, ["array__aB3dE5f", "directory__aB3dE5f", "fifos__aB3dE5f", "inner-link__aB3dE5f"]);
     for trial in job_state.trials.values() {
         assert!(trial.unreadable && trial.result.is_none(), "{trial:?}");
     }
+    assert_eq!(self::trial(&fleet, "array__aB3dE5f").problems[0].kind, ProblemKind::Foreign);
     assert!(trial_says(&fleet, "fifos__aB3dE5f", "a FIFO"));
     assert!(trial_says(&fleet, "directory__aB3dE5f", "a directory"));
     assert!(trial_says(&fleet, "inner-link__aB3dE5f", "a symbolic link"));

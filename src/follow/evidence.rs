@@ -189,7 +189,9 @@ pub(super) fn look(look: &Look<'_>, dir: &Dir, name: &OsStr, memory: &mut Memory
     };
     let has = |wanted: &str, kind| entries.iter().any(|(name, k)| *k == kind && name == wanted);
     if !OF_A_TRIAL.iter().any(|n| entries.iter().any(|(name, _)| name == n)) {
-        if let Some(problem) = broken.as_ref().filter(|p| p.kind == ProblemKind::Foreign) {
+        if let Some(problem) = broken.as_ref().filter(|p| p.kind == ProblemKind::Foreign)
+            && !looks_like_trial(&utf8)
+        {
             return look.foreign(memory, problem.clone());
         }
         if broken.is_none() && memory.torn.is_none() && !looks_like_trial(&utf8) {
@@ -198,7 +200,7 @@ pub(super) fn look(look: &Look<'_>, dir: &Dir, name: &OsStr, memory: &mut Memory
                 memory.unfinished = None;
                 return Sighting { again: Some(STABLE_AGE), ..Sighting::of(Seen::NotATrial(None)) };
             }
-            let message = "nothing of a trial in it; Harbor's resume deletes directories without result.json";
+            let message = "nothing of a trial in it";
             return look.foreign(memory, look.problem(ProblemKind::Foreign, &utf8, "", message));
         }
     }
