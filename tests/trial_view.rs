@@ -319,6 +319,47 @@ fn a_running_trial_is_followed() {
 }
 
 #[test]
+fn the_place_in_a_long_episode_is_kept_while_the_trial_goes_on() {
+    let (_keep, job, trial) = live_job();
+    let path = trial.join("agent/trajectory.json");
+    let long = "word ".repeat(2000);
+    fs::write(&path, trajectory(3, &long)).unwrap();
+    let mut stage = Stage::new(&[&job], (80, 24));
+    stage.open("grow");
+    stage.keys("k<Tab>  ");
+    let top = |stage: &Stage| stage.model.trial.as_ref().unwrap().pane(Slot::Episode).top;
+    let before = top(&stage);
+    assert!(before > 10, "{before}");
+    fs::write(&path, trajectory(4, &long)).unwrap();
+    stage.scan();
+    assert_eq!(top(&stage), before);
+    assert!(stage.text().contains("word word"), "{}", stage.text());
+    stage.keys("]");
+    assert_eq!(top(&stage), 0);
+    // A retry begins anew in a new directory of the same name: nothing of the old try is shown.
+    fs::remove_dir_all(&trial).unwrap();
+    fs::create_dir_all(trial.join("agent")).unwrap();
+    fs::write(trial.join("lock.json"), "{}").unwrap();
+    fs::write(trial.join("config.json"), r#"{"task":{"path":"tasks/grow"},"agent":{"name":"terminus-2"}}"#).unwrap();
+    stage.scan();
+    assert_eq!(stage.model.trial.as_ref().unwrap().n_steps(), 0);
+    stage.keys("L");
+    assert!(stage.text().contains("no trajectory.json yet"), "{}", stage.text());
+}
+
+#[test]
+fn the_tab_stays_from_trial_to_trial() {
+    let (_keep, job) = small_job();
+    let mut stage = Stage::new(&[&job], (80, 24));
+    stage.keys("<Enter><Tab><Tab>");
+    let first = stage.text();
+    assert!(first.contains("Rewards"), "{first}");
+    stage.keys("n");
+    let second = stage.text();
+    assert!(second.contains("Rewards") && second != first, "{second}");
+}
+
+#[test]
 fn a_growing_log_is_followed_and_a_vanished_one_kept() {
     let (_keep, job, trial) = live_job();
     let mut stage = Stage::new(&[&job], (80, 24));
@@ -373,7 +414,9 @@ fn resident() -> u64 {
 fn a_large_trajectory_opens_at_once_in_little_memory() {
     let (_keep, job, trial) = live_job();
     let path = trial.join("agent/trajectory.json");
-    fs::write(&path, trajectory(3000, &"x".repeat(10_000))).unwrap();
+    // `BIG=10000` makes each step ten times as large: 300 MB.
+    let wide = std::env::var("BIG").ok().and_then(|b| b.parse().ok()).unwrap_or(1000) * 10;
+    fs::write(&path, trajectory(3000, &"x".repeat(wide))).unwrap();
     assert!(fs::metadata(&path).unwrap().len() > 30_000_000);
     let mut stage = Stage::new(&[&job], (120, 40));
     let (memory, begin) = (resident(), Instant::now());
@@ -386,7 +429,7 @@ fn a_large_trajectory_opens_at_once_in_little_memory() {
     });
     let (time, steps, share) = first.expect("the first slice is answered with");
     println!("first screen after {time:?}: {steps} steps, {:.0} % indexed", share * 100.0);
-    assert!(time < Duration::from_secs(2) && steps > 100 && share < 0.9, "{time:?} {steps} {share}");
+    assert!(time < Duration::from_secs(2) && steps > 50 && share < 0.9, "{time:?} {steps} {share}");
     drop(loader);
     stage.open("grow");
     println!("all indexed after {:?}, {} kB more", begin.elapsed(), resident().saturating_sub(memory) / 1000);

@@ -291,6 +291,8 @@ pub struct TrialView {
     pub follow: bool,
     /// The step that the Episode text is about.
     pub shown: Option<usize>,
+    /// Its file was read anew since.
+    outdated: bool,
     /// The Files tab.
     pub files: Files,
     /// What is searched for; empty: nothing.
@@ -351,6 +353,7 @@ impl TrialView {
             cursor: 0,
             follow: running,
             shown: None,
+            outdated: false,
             files: Files::default(),
             needle: Needle::default(),
             finding: None,
@@ -453,7 +456,8 @@ impl TrialView {
         Some(self.list(parent))
     }
 
-    fn show(&mut self, tab: Tab) -> Vec<Effect> {
+    /// Shows a tab and asks for what it needs.
+    pub fn show(&mut self, tab: Tab) -> Vec<Effect> {
         self.tab = tab;
         self.finding = None;
         match self.slot() {
@@ -476,7 +480,7 @@ impl TrialView {
             return Vec::new();
         }
         if slot == Slot::Episode {
-            self.shown = None;
+            self.outdated = true;
             return self.want_step();
         }
         let pane = self.pane(slot);
@@ -674,7 +678,7 @@ impl TrialView {
 
     fn want_step(&mut self) -> Vec<Effect> {
         let beside = self.tab == Tab::Steps && Room::of(self.size) == Room::Double;
-        let wanted = (self.tab == Tab::Episode || beside) && self.shown != Some(self.cursor);
+        let wanted = (self.tab == Tab::Episode || beside) && (self.outdated || self.shown != Some(self.cursor));
         if !wanted || self.cursor >= self.n_steps() {
             return Vec::new();
         }
@@ -780,9 +784,11 @@ impl TrialView {
             Reply::Step { serial, n, doc } if serial == self.serial => {
                 let same = self.shown == Some(n) || self.pane(Slot::Episode).doc.is_none();
                 self.shown = Some(n);
+                self.outdated = false;
                 let pane = self.pane_mut(Slot::Episode);
                 if !same {
                     pane.forget_place();
+                    pane.hit = pane.pending;
                 }
                 pane.set(doc, width, height);
                 if pane.pending.is_none() && n != self.cursor {
@@ -848,9 +854,7 @@ impl TrialView {
             self.placed = true;
         }
         let mut effects = self.want_heads(anew || before != total);
-        if anew {
-            self.shown = None;
-        }
+        self.outdated |= anew;
         effects.extend(self.want_step());
         effects
     }

@@ -255,7 +255,16 @@ impl Session {
     fn changed(&mut self, sink: Sink<'_>) {
         // A retry deletes the directory and makes it anew.
         match Dir::open(&self.path) {
-            Ok(dir) => self.dir = Ok(dir),
+            Ok(dir) => {
+                let id = |d: &Dir| d.stat("").ok().map(|m| (m.device, m.inode));
+                if self.dir.as_ref().is_ok_and(|old| id(old) != id(&dir)) {
+                    self.known = Known::default();
+                    self.result_stamp = None;
+                    self.steps.reset();
+                    self.watched.values_mut().for_each(|stamp| *stamp = Some((u64::MAX, 0, 0)));
+                }
+                self.dir = Ok(dir);
+            }
             Err(e) if self.dir.is_err() => self.dir = Err(format!("{}: {}", self.path.display(), said(&e))),
             Err(_) => {}
         }

@@ -28,7 +28,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let lanes = lanes.unwrap_or_default();
     let columns = usize::from(area.width);
     let line = |y: u16| Rect { y: area.y + y, height: 1, ..area };
-    frame.render_widget(title(model, view, row, trial.is_none(), pen, columns), line(0));
+    frame.render_widget(title(model, view, trial, row, pen, columns), line(0));
     if model.room() == Room::Double {
         if area.height > 3 {
             frame.render_widget(facts(view, trial, row, pen, columns), line(1));
@@ -125,10 +125,17 @@ fn phase_words(row: &Row) -> String {
     }
 }
 
-fn title(model: &Model, view: &TrialView, row: Option<&Row>, gone: bool, pen: Pen, columns: usize) -> Line<'static> {
+fn title(
+    model: &Model,
+    view: &TrialView,
+    trial: Option<&Trial>,
+    row: Option<&Row>,
+    pen: Pen,
+    columns: usize,
+) -> Line<'static> {
     let mut lead: Vec<Piece> = vec![piece(view.key.trial.to_string(), pen.strong(), 0)];
     let mut tail: Vec<Piece> = Vec::new();
-    if gone {
+    if trial.is_none() {
         tail.push(piece("its directory vanished: a retry or a resume deletes it", pen.alarm(), 1));
     }
     if let Some(row) = row {
@@ -150,6 +157,12 @@ fn title(model: &Model, view: &TrialView, row: Option<&Row>, gone: bool, pen: Pe
                     (format!("{}{mark} of {}", time::clock(elapsed), time::clock(limit)), elapsed > limit * 0.9)
                 }
                 None => (format!("{}{mark}", time::clock(elapsed)), false),
+            };
+            let agent = trial.and_then(|t| t.result.as_ref()).map(|r| r.spans.agent.finished.is_some());
+            let text = match agent {
+                Some(true) => format!("agent {text}"),
+                Some(false) => format!("{text} in all"),
+                None => text,
             };
             tail.push(piece(text, if hot { pen.hot() } else { pen.text() }, 3));
         }

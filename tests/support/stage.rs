@@ -59,6 +59,8 @@ impl Stage {
             let name = job.trials.keys().find(|name| name.starts_with(prefix))?;
             Some(TrialKey { job: job.key, trial: name.clone() })
         });
+        // As from the list, not from another trial.
+        self.model.trial = None;
         let effects = open_trial(&mut self.model, key.expect("a trial of that name"));
         self.run(effects);
     }

@@ -133,6 +133,11 @@ impl Doc {
         self.say(words, Mark::Title);
     }
 
+    /// Bytes of text.
+    pub fn size(&self) -> usize {
+        self.lines.iter().map(|l| l.text.len() + 1).sum()
+    }
+
     /// True when something in it can be folded.
     pub fn folds(&self) -> bool {
         self.lines.iter().any(|l| l.show != Show::Always)

@@ -44,10 +44,7 @@ impl Search {
     pub(super) fn new(slot: Slot, needle: Needle, from: Place, back: bool, session: &Session) -> Search {
         let mut search = Search { slot, needle, from, back, file: None, units: 1, first: 0, visited: 0 };
         match slot {
-            Slot::Episode => {
-                search.units = session.steps.len();
-                search.first = search.from.step;
-            }
+            Slot::Episode => {}
             Slot::Exception | Slot::About => {}
             Slot::Verifier | Slot::Log | Slot::File => {
                 let Ok(dir) = &session.dir else { return search };
@@ -94,6 +91,11 @@ impl Search {
 
     /// Searches on for a while.
     pub(super) fn slice(&mut self, session: &Session) -> Step {
+        if self.slot == Slot::Episode && self.visited == 0 {
+            // Only now: indexing, which comes first, may have found more steps since.
+            self.units = session.steps.len();
+            self.first = self.from.step.min(self.units.saturating_sub(1));
+        }
         let mut budget = SLICE;
         while budget > 0 {
             if self.visited > self.units || self.units == 0 {

@@ -12,6 +12,8 @@ use crate::job::time;
 const SLICE: u64 = 8 << 20;
 /// Step directories that are looked into.
 const STEP_DIRS: usize = 200;
+/// Bytes of one step's text after which the rest is left out.
+const STEP_TEXT: usize = 4 << 20;
 /// Lines kept of one text of a step.
 const TEXT_LINES: usize = 20_000;
 /// First lines of plans that are remembered.
@@ -133,6 +135,11 @@ impl Steps {
             }
             Err(problem) => source.note = Some(format!("{}: {problem}", source.path)),
         }
+    }
+
+    /// Forgets everything; what is read from now on counts as new.
+    pub fn reset(&mut self) {
+        *self = Steps { revision: self.revision + 1, ..Steps::default() };
     }
 
     /// What is known of each file.
@@ -414,12 +421,22 @@ fn write_step(step: &Step, k: usize, source: &Source1, head: Option<&Head>, doc:
             1 => "Command".to_string(),
             n => format!("Commands, {n}"),
         });
-        commands.iter().for_each(|c| command(c, doc));
+        for (i, call) in commands.iter().enumerate() {
+            if doc.size() > STEP_TEXT {
+                doc.say(format!("+ {} more commands", commands.len() - i), Mark::Remark);
+                break;
+            }
+            command(call, doc);
+        }
     }
     if !done.is_empty() {
         doc.title("Says that the task is complete");
     }
-    for observation in &step.observations {
+    for (i, observation) in step.observations.iter().enumerate() {
+        if doc.size() > STEP_TEXT {
+            doc.say(format!("+ {} more observations", step.observations.len() - i), Mark::Remark);
+            break;
+        }
         let of = observation.call_id.as_ref().filter(|_| commands.len() > 1);
         let name = of.map_or("Observation".to_string(), |id| format!("Observation of {id}"));
         section(&name, observation.content.trim_end(), doc);
