@@ -114,7 +114,7 @@ fn a_denied_file_names_its_owner_and_the_next_step() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("result.json");
     fs::write(&path, b"{}").unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
     let uid = fs::metadata(&path).unwrap().uid();
     let text = OpenError::Denied { owner: Some(0) }.to_string();
     assert_eq!(text, "permission denied (owner root): run as root or chmod");
@@ -182,7 +182,7 @@ fn recorded_trajectories_count_as_the_results_say() {
                         assert_eq!(observation.subagents.len(), refs);
                     }
                 }
-                let progress = harbor::progress(File::open(path).unwrap()).unwrap();
+                let progress = harbor::progress(&File::open(path).unwrap()).unwrap();
                 assert_eq!(progress.steps as usize, steps.len());
                 assert_eq!(progress.tokens.input, value["final_metrics"]["total_prompt_tokens"].as_u64());
                 if let Some(wanted) = wanted.get(n) {
@@ -304,6 +304,45 @@ fn long_texts_are_cut_with_a_word() {
             assert_eq!(step.reasoning.as_deref(), Some("kept"));
         }
     }
+}
+
+#[test]
+fn condensed_files_parse_like_whole_ones() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = Dir::open(temp.path()).unwrap();
+    let condensed = |bytes: &[u8]| {
+        fs::write(temp.path().join("result.json"), bytes).unwrap();
+        dir.read_condensed("result.json", 1 << 20).unwrap().data
+    };
+    // Every way in which a value that is left out can end, and keys that only look like it.
+    let text = r#"{"rollout_details" : [1, {"a": "]\\"}, "\""], "n": 1, "all_messages":"x\\\"}", "k": ["rollout_details", "b"],
+        "model_usage": null, "m": {"trial_results": -1.5e3}, "\"all_messages": [2], "exception_traceback": [], "z": {}, "trial_results":{}}"#;
+    let wanted = json!({
+        "rollout_details": null, "n": 1, "all_messages": null, "k": ["rollout_details", "b"], "model_usage": null,
+        "m": {"trial_results": null}, "\"all_messages": [2], "exception_traceback": null, "z": {}, "trial_results": null,
+    });
+    assert_eq!(serde_json::from_slice::<Value>(&condensed(text.as_bytes())).unwrap(), wanted);
+    for end in 0..text.len() {
+        let cut = condensed(&text.as_bytes()[..end]);
+        assert!(serde_json::from_slice::<Value>(&cut).is_err(), "{end}");
+    }
+    let ids = vec!["123456, 7.5e-3"; 200_000].join(", ");
+    let big = format!(
+        r#"{{"id": "a", "task_name": "t", "other": "{}", "agent_result": {{"n_input_tokens": 5, "rollout_details": [{{"ids": [[{ids}]]}}]}}}}"#,
+        "x".repeat(600_000)
+    );
+    let small = condensed(big.as_bytes());
+    assert!(small.len() < 300_000, "{}", small.len());
+    assert_eq!(harbor::trial_result(&small).unwrap(), harbor::trial_result(big.as_bytes()).unwrap());
+    assert!(matches!(dir.read_condensed("result.json", 1000), Err(OpenError::TooLarge { cap: 1000, .. })));
+    let Some(shared) = support::shared() else { return };
+    let mut seen = 0;
+    for trial in fs::read_dir(shared.join("data/jobs/b26-terminus2-mix-0.26.0")).unwrap().map(|e| e.unwrap().path()) {
+        let Ok(bytes) = fs::read(trial.join("result.json")) else { continue };
+        assert_eq!(harbor::trial_result(&condensed(&bytes)).unwrap(), harbor::trial_result(&bytes).unwrap());
+        seen += 1;
+    }
+    assert_eq!(seen, 23);
 }
 
 /// A trajectory with token ids, of about this many bytes; the number of steps in it.

@@ -136,6 +136,7 @@ fn probe_signals() {
         loop {
             match signals.next().await {
                 Request::Stop(name, _) => return name,
+                Request::Fell => return "panic",
                 Request::Continued => {
                     probe.guard.reassert().unwrap();
                     probe.term.clear();

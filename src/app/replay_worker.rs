@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::replay::{Picture, Reply, Request, Source};
-use crate::cast::{self, Player, SearchStep, Target, Work, episodes};
-use crate::harbor::dir::Dir;
-use crate::harbor::dir::EntryKind;
+use crate::cast::{self, Player, Screen, SearchStep, Target, Work, episodes};
+use crate::harbor::dir::{Dir, EntryKind};
+use crate::harbor::trajectory::{Source as StepSource, StepPlace, TrajectoryIndex};
 use crate::job::{Stamp, text};
 
 /// Time between two pictures.
@@ -18,6 +18,8 @@ const PICTURE: Duration = Duration::from_millis(33);
 const SLICE: Duration = Duration::from_millis(12);
 /// How often a recording is looked at for growth, while it is shown.
 const GROWTH: Duration = Duration::from_millis(500);
+/// Bytes of a trajectory indexed between two looks at the requests.
+const EPISODE_SLICE: u64 = 4 << 20;
 /// Bytes searched between two looks at the requests.
 const SEARCH_SLICE: u64 = 8 << 20;
 
@@ -115,6 +117,10 @@ struct Session {
     casts: Vec<String>,
     at: usize,
     player: Player,
+    /// What the end most likely looks like, until the exact screen is there.
+    preview: Option<Screen>,
+    /// The trajectory being indexed for the times of its episodes.
+    trajectory: Option<TrajectoryIndex>,
     stamps: Vec<Option<Stamp>>,
     offsets: Option<Vec<Option<Duration>>>,
     offsets_for: Duration,
@@ -149,6 +155,8 @@ impl Session {
             casts,
             at: 0,
             player,
+            preview: None,
+            trajectory: None,
             stamps: Vec::new(),
             offsets: None,
             offsets_for: Duration::MAX,
@@ -166,10 +174,8 @@ impl Session {
 
     /// After a recording was opened: its episodes, then play.
     fn opened(&mut self) {
-        self.stamps = match (&self.dir, self.casts.get(self.at)) {
-            (Some(dir), Some(cast)) => episode_stamps(dir, cast),
-            _ => Vec::new(),
-        };
+        self.stamps = Vec::new();
+        self.look_for_episodes();
         self.offsets_for = Duration::MAX;
         self.working = true;
         self.found = None;
@@ -179,9 +185,33 @@ impl Session {
         }
     }
 
+    fn look_for_episodes(&mut self) {
+        self.trajectory = match (&self.dir, self.casts.get(self.at)) {
+            (Some(dir), Some(cast)) => trajectory_beside(dir, cast),
+            _ => None,
+        };
+    }
+
+    /// Reads a slice of the trajectory; the episodes are known when it is through.
+    fn index_episodes(&mut self) {
+        let Some(index) = &mut self.trajectory else { return };
+        let through = index.build_slice(EPISODE_SLICE).unwrap_or(true);
+        if !through {
+            return;
+        }
+        // A torn trajectory of a running trial still tells the episodes that it holds.
+        let of_agent = |s: &&StepPlace| s.source == StepSource::Agent && !s.is_copied_context;
+        let stamps: Vec<Option<Stamp>> = index.steps().iter().filter(of_agent).map(|s| s.timestamp).collect();
+        if stamps.len() >= self.stamps.len() {
+            self.stamps = stamps;
+        }
+        self.trajectory = None;
+        self.offsets_for = Duration::MAX;
+    }
+
     fn wait(&self, dirty: bool, shown: Option<Instant>) -> Option<Duration> {
         let until_picture = shown.map_or(Duration::ZERO, |at| PICTURE.saturating_sub(at.elapsed()));
-        if self.working || self.searching {
+        if self.working || self.searching || self.trajectory.is_some() {
             return Some(Duration::ZERO);
         }
         if dirty {
@@ -203,8 +233,13 @@ impl Session {
             self.working = self.player.work_while(|| Instant::now() < until) == Work::More;
             changed = true;
         }
+        if self.trajectory.is_some() {
+            self.index_episodes();
+            changed = true;
+        }
         self.find_offsets();
         if self.player.progress().indexed
+            && self.trajectory.is_none()
             && let Some(n) = self.wanted_episode.take()
         {
             let to = self.offsets.as_ref().and_then(|o| o.get(n).copied().flatten());
@@ -255,9 +290,7 @@ impl Session {
             cast::Change::Grew | cast::Change::Restarted => {
                 self.working = true;
                 self.offsets_for = Duration::MAX;
-                if let (Some(dir), Some(cast)) = (&self.dir, self.casts.get(self.at)) {
-                    self.stamps = episode_stamps(dir, cast);
-                }
+                self.look_for_episodes();
                 true
             }
         }
@@ -282,13 +315,17 @@ impl Session {
     fn command(&mut self, request: Request) -> Result<(), String> {
         self.note = None;
         self.working = true;
+        self.preview = None;
         match request {
             Request::Open(_) | Request::Close => {}
             Request::Toggle => self.player.toggle(),
             Request::Skip(seconds) => self.player.skip(seconds),
             Request::Step(by) => self.player.step(by),
             Request::Percent(p) => self.player.seek(Target::Percent(p)),
-            Request::End => self.player.follow(true),
+            Request::End => {
+                self.player.follow(true);
+                self.preview = self.player.is_seeking().then(|| self.player.preview_end()).flatten();
+            }
             Request::Faster(true) => self.player.faster(),
             Request::Faster(false) => self.player.slower(),
             Request::IdleCap => self.player.next_idle_cap(),
@@ -345,7 +382,8 @@ impl Session {
 
     fn picture(&self) -> Picture {
         let p = &self.player;
-        let screen = p.screen();
+        let preview = self.preview.as_ref().filter(|_| p.is_seeking());
+        let screen = preview.unwrap_or_else(|| p.screen());
         let length = p.playback_duration();
         let share = |recorded: Duration| {
             let total = length.as_secs_f64();
@@ -367,6 +405,7 @@ impl Session {
             following: p.is_following(),
             indexing: (!progress.indexed).then(|| progress.bytes as f64 / progress.of.max(1) as f64),
             seeking: p.is_seeking(),
+            preview: preview.is_some(),
             markers: p
                 .markers()
                 .iter()
@@ -467,7 +506,12 @@ fn open_player(dir: Option<&Path>, name: &str) -> Result<Player, String> {
     Player::open(file, name).map_err(|e| e.to_string())
 }
 
-/// Times of the episodes of the trajectory beside a recording.
-fn episode_stamps(_dir: &Path, _cast: &str) -> Vec<Option<Stamp>> {
-    Vec::new()
+/// The trajectory beside a recording; nothing when there is none that can be read.
+fn trajectory_beside(dir: &Path, cast: &str) -> Option<TrajectoryIndex> {
+    let beside = match cast.rsplit_once('/') {
+        Some((parent, _)) => format!("{parent}/trajectory.json"),
+        None => "trajectory.json".to_string(),
+    };
+    let file = Dir::open(dir).ok()?.open_file(&beside).ok()?;
+    Some(TrajectoryIndex::new(file))
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::oneshot;
 
 use super::effect::Effect;
 use super::key::Key;
@@ -32,6 +33,8 @@ pub enum Left {
     Signal(i32),
     /// The terminal is gone.
     Gone,
+    /// A thread panicked; its message is on the terminal, which was given back.
+    Fell,
 }
 
 /// What the runtime needs from outside.
@@ -42,6 +45,8 @@ pub struct Wiring {
     pub watch: Box<dyn FnMut(Option<TrialKey>)>,
     /// Effects to run before anything else.
     pub first: Vec<Effect>,
+    /// Leaves the screen when something is sent.
+    pub leave: Option<oneshot::Receiver<()>>,
 }
 
 /// What wakes the loop.
@@ -50,6 +55,7 @@ enum Wake {
     Jobs(Option<Vec<JobEvent>>),
     Reply(Option<Msg>),
     Signal(Request),
+    Leave(bool),
     Time,
 }
 
@@ -58,7 +64,7 @@ enum Wake {
 /// # Errors
 /// When the terminal can not be set up or written for a reason other than being closed.
 pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
-    let Wiring { mut jobs, watch, first } = wiring;
+    let Wiring { mut jobs, watch, first, mut leave } = wiring;
     let (input_tx, mut input) = channel::<Input>(64);
     crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
@@ -74,9 +80,13 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
         if due.is_some_and(|d| d <= now) {
             model.now = Stamp::now();
             update::settle(model);
-            match term.draw(|frame| crate::ui::draw(model, frame)) {
+            let view = |frame: &mut ratatui::Frame<'_>| {
+                panic_if_asked("draw", !model.fleet.jobs().is_empty());
+                crate::ui::draw(model, frame);
+            };
+            match term.draw(view) {
                 Ok(()) => {}
-                Err(TtyError::Gone(_)) => return Ok(Left::Gone),
+                Err(TtyError::Gone(_)) => return Ok(gone()),
                 Err(error) => return Err(error),
             }
             drawn = Some(Instant::now());
@@ -93,16 +103,20 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             i = input.recv() => Wake::Input(i),
             reply = replies.recv() => Wake::Reply(reply),
             events = receive(&mut jobs) => Wake::Jobs(events),
+            told = told(&mut leave) => Wake::Leave(told),
             () = sleep(wait) => Wake::Time,
         };
         let mut by_key = false;
         let mut messages = Vec::new();
         match wake {
             Wake::Signal(Request::Stop(_, number)) => return Ok(Left::Signal(number)),
+            Wake::Signal(Request::Fell) => return Ok(Left::Fell),
             Wake::Signal(Request::Continued) => {
                 guard.reassert()?;
                 term.clear();
             }
+            Wake::Leave(true) => return Ok(Left::Quit),
+            Wake::Leave(false) => leave = None,
             Wake::Input(None) => return Ok(Left::Gone),
             Wake::Input(Some(first)) => {
                 by_key = true;
@@ -151,9 +165,33 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
     }
 }
 
+/// Why the terminal can not be written any more.
+fn gone() -> Left {
+    if crate::tty::guard::is_entered() { Left::Gone } else { Left::Fell }
+}
+
+/// Panics where a test asks for it by `PILOTHOUSE_TEST_PANIC`, once `when` holds; in debug builds
+/// alone.
+pub fn panic_if_asked(place: &str, when: bool) {
+    #[cfg(debug_assertions)]
+    #[allow(clippy::panic)]
+    if when && std::env::var("PILOTHOUSE_TEST_PANIC").is_ok_and(|wanted| wanted == place) {
+        panic!("asked to panic in {place}");
+    }
+    let _ = (place, when);
+}
+
 async fn receive(jobs: &mut Option<Receiver<Vec<JobEvent>>>) -> Option<Vec<JobEvent>> {
     match jobs {
         Some(jobs) => jobs.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// True when told to leave, false when nobody is left who could tell.
+async fn told(leave: &mut Option<oneshot::Receiver<()>>) -> bool {
+    match leave {
+        Some(leave) => leave.await.is_ok(),
         None => std::future::pending().await,
     }
 }
@@ -242,7 +280,7 @@ impl Runner {
                     update::notice(model, said);
                 }
                 Effect::Bell => match term.bell() {
-                    Err(TtyError::Gone(_)) => return Ok(Some(Left::Gone)),
+                    Err(TtyError::Gone(_)) => return Ok(Some(gone())),
                     other => other?,
                 },
                 Effect::Watch(key) => (self.watch)(key),

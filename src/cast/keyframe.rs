@@ -2,8 +2,8 @@
 
 use super::screen::{Saved, Screen};
 
-/// Emulation work between two kept screens at first, in units of [`Screen::feed`]: about 3 ms.
-const INTERVAL: u64 = 192 << 10;
+/// Emulation work between two kept screens at first, in units of [`Screen::feed`]: about 2 ms.
+const INTERVAL: u64 = 96 << 10;
 /// Memory for kept screens; above it every second one goes and the interval doubles.
 const BUDGET: usize = 16 << 20;
 

@@ -147,7 +147,11 @@ fn stretch_before(index: &Index, event: usize, bytes: u64) -> usize {
 }
 
 fn folded(c: char, fold: bool) -> char {
-    if fold { c.to_lowercase().next().unwrap_or(c) } else { c }
+    match fold {
+        true if c.is_ascii() => c.to_ascii_lowercase(),
+        true => c.to_lowercase().next().unwrap_or(c),
+        false => c,
+    }
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]

@@ -56,18 +56,28 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         return super::USAGE;
     }
     let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
-    on_screen(args.dirs.clone(), args.poll, counting, common)
+    on_screen(args.dirs.clone(), args.poll, counting, common, Box::new(|_| Vec::new()), None)
 }
 
-/// Follows `dirs` on the screen until it is left.
-pub fn on_screen(dirs: Vec<PathBuf>, poll: Option<f64>, counting: Counting, common: &Common) -> u8 {
+/// Follows `dirs` on the screen until it is left, by the operator or by `leave`.
+pub fn on_screen(
+    dirs: Vec<PathBuf>,
+    poll: Option<f64>,
+    counting: Counting,
+    common: &Common,
+    prepare: screen::Prepare,
+    leave: Option<tokio::sync::oneshot::Receiver<()>>,
+) -> u8 {
     let options = Options { poll: poll.map(Duration::from_secs_f64), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
     let watching = remote.clone();
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
     let started = std::thread::Builder::new().name("follow".into()).spawn(move || {
-        follower.run(Box::new(move |events| news.blocking_send(events).is_ok()));
+        follower.run(Box::new(move |events| {
+            crate::app::runtime::panic_if_asked("follow", true);
+            news.blocking_send(events).is_ok()
+        }));
     });
     if let Err(error) = started {
         super::complain(&format!("can not start following: {error}"));
@@ -79,7 +89,8 @@ pub fn on_screen(dirs: Vec<PathBuf>, poll: Option<f64>, counting: Counting, comm
             jobs: Some(jobs),
             watch: Box::new(move |key| watching.send(Control::Visible(key))),
             counting,
-            prepare: Box::new(|_| Vec::new()),
+            prepare,
+            leave,
         },
     );
     remote.stop();

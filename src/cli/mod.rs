@@ -1,6 +1,7 @@
 //! The command line: one file per sub-command.
 
 pub mod attach;
+pub mod demo;
 pub mod load;
 pub mod log;
 pub mod replay;
@@ -20,6 +21,8 @@ pub const FINE: u8 = 0;
 pub const NEEDS_PERSON: u8 = 1;
 /// Exit code: usage or configuration.
 pub const USAGE: u8 = 2;
+/// Exit code: pilothouse itself fell over; the same as of a panic that ends the program.
+pub const FAULT: u8 = 101;
 /// Exit code: stopped by a signal.
 pub const SIGNAL: u8 = 130;
 
@@ -38,7 +41,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 fine, nothing needs a person; 1 something needs a person; 2 usage or config;
-130 stopped by a signal.
+101 a fault of pilothouse itself; 130 stopped by a signal.
 Logs go to a file in $XDG_STATE_HOME/pilothouse (else ~/.local/state/pilothouse), never to the
 terminal.";
 
@@ -81,6 +84,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// Watch a bundled recording of a small job, re-enacted live (no trial is run)
+    Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
 }
@@ -101,6 +106,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
     }
 }

@@ -38,6 +38,7 @@ pub fn run(args: &Replay, common: &Common) -> u8 {
             watch: Box::new(|_| {}),
             counting: Counting::default(),
             prepare: Box::new(move |model| update::replay_only(model, source)),
+            leave: None,
         },
     )
 }

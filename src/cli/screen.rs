@@ -23,6 +23,8 @@ pub struct Start {
     pub counting: Counting,
     /// Prepares the model before the first frame.
     pub prepare: Prepare,
+    /// Leaves the screen when something is sent.
+    pub leave: Option<tokio::sync::oneshot::Receiver<()>>,
 }
 
 /// Runs the screen until it is left; gives the exit code.
@@ -44,6 +46,7 @@ pub fn run(common: &Common, start: Start) -> u8 {
     match runtime.block_on(open(look, caps, start)) {
         Ok(Left::Quit | Left::Gone) => super::FINE,
         Ok(Left::Signal(_)) => super::SIGNAL,
+        Ok(Left::Fell) => super::FAULT,
         Err(error) => {
             super::complain(&error.to_string());
             super::NEEDS_PERSON
@@ -57,7 +60,7 @@ async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
     let size = term.size();
     let mut model = Model::new(Stamp::now(), (size.width, size.height), look, start.counting);
     let first = (start.prepare)(&mut model);
-    let wiring = Wiring { jobs: start.jobs, watch: start.watch, first };
+    let wiring = Wiring { jobs: start.jobs, watch: start.watch, first, leave: start.leave };
     let left = runtime::run(&mut model, &mut term, &mut guard, wiring).await;
     drop(guard);
     tracing::info!(?left, frames = term.stats().frames, bytes = term.stats().bytes, "screen left");

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::probe::{Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
-use super::progress as trajectory;
 use crate::harbor::config::{self, TrialConfigFile};
 use crate::harbor::dir::{Dir, EntryKind, Meta};
-use crate::harbor::early;
 use crate::harbor::result::TrialResultFile;
+use crate::harbor::{early, trajectory};
 use crate::job::{
     EarlyException, EarlyReward, Evidence, FileFact, Limits, Problem, ProblemKind, Progress, RewardValue, Stamp, Trial,
     time,
@@ -93,11 +92,6 @@ impl Unfinished {
     /// Has the next look read everything, although no file changed.
     pub fn expect_more(&mut self) {
         self.pending = true;
-    }
-
-    /// The trial as last shown.
-    pub fn shown(&self) -> Option<&Trial> {
-        self.shown.as_deref()
     }
 }
 
@@ -391,13 +385,13 @@ impl Gather<'_> {
         e.pane = self.file("agent/terminus_2.pane").map(|m| fact(&m));
         e.cast = self.file("agent/recording.cast").map(|m| fact(&m));
         e.agent_output = entries.iter().any(|(name, kind)| is_output(name, *kind));
-        let mut chain: Vec<(u32, &str)> =
-            entries.iter().filter_map(|(name, _)| Some((chain_number(name)?, name.as_str()))).collect();
-        chain.sort_unstable();
+        let files = trajectory::trajectory_files(entries.iter().map(|(name, _)| name.as_str()));
+        let main = files.main.then(|| "trajectory.json".to_string());
+        let chain: Vec<String> = main.into_iter().chain(files.continuations.into_iter().map(|(_, n)| n)).collect();
         known.trajectories.retain(|path, _| {
-            !path.starts_with("agent/") || chain.iter().any(|(_, name)| path.strip_prefix("agent/") == Some(name))
+            !path.starts_with("agent/") || chain.iter().any(|name| path.strip_prefix("agent/") == Some(name))
         });
-        for (_, name) in chain {
+        for name in chain {
             let Some(part) = self.trajectory(known, &format!("agent/{name}")) else { continue };
             e.trajectory = Some(match e.trajectory {
                 None => part,
@@ -518,14 +512,6 @@ fn is_output(name: &str, kind: EntryKind) -> bool {
     matches!(kind, EntryKind::File | EntryKind::Dir) && !left_by_setup && !name.starts_with("trajectory.")
 }
 
-/// 0 for `trajectory.json`, n for `trajectory.cont-<n>.json`.
-fn chain_number(name: &str) -> Option<u32> {
-    if name == "trajectory.json" {
-        return Some(0);
-    }
-    name.strip_prefix("trajectory.cont-")?.strip_suffix(".json")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -538,8 +524,6 @@ mod tests {
         assert!(!looks_like_trial("__AzLKGfv"));
         assert!(!looks_like_trial("x__../abc"));
         assert_eq!(task_of("a__b__AzLKGfv"), "a__b");
-        assert_eq!(chain_number("trajectory.cont-12.json"), Some(12));
-        assert_eq!(chain_number("trajectory.summarization-1-summary.json"), None);
         assert!(!is_output("terminus_2.pane", EntryKind::File));
         assert!(is_output("codex.txt", EntryKind::File));
         assert!(!is_output("codex.txt", EntryKind::Other));

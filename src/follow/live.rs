@@ -165,7 +165,6 @@ impl Live<'_> {
                 finished_at: None,
                 watching: BTreeSet::new(),
             });
-            self.watch_job(j);
             self.pass(j, Which::All);
             if self.follower.options.owner
                 && let Some(job) = self.follower.jobs.get_mut(j)
@@ -179,6 +178,16 @@ impl Live<'_> {
 
     /// One complete pass over a job, with its watches and its next deadlines.
     fn pass(&mut self, j: usize, which: Which) {
+        if self.follower.jobs.get(j).is_some_and(|job| job.lost.is_some()) {
+            // What was watched before it vanished may be another directory by now.
+            self.unwatch(j);
+        }
+        let reached = self.follower.jobs.get_mut(j).is_some_and(|job| job.open(&mut self.out).is_some());
+        if !reached {
+            return self.unwatch(j);
+        }
+        // Watched before it is read, so that nothing falls in between.
+        self.watch_job(j);
         let Some(job) = self.follower.jobs.get_mut(j) else { return };
         job.pass(&self.follower.env, which, false, &mut self.out);
         let names: Vec<OsString> = match self.plans.get(j) {
@@ -280,8 +289,10 @@ impl Live<'_> {
         };
         let Some(slot) = job.trials.get_mut(name) else { return Ok(false) };
         let path = job.path.join(name);
+        let own = [Box::from("")];
         let wanted: &[Box<str>] = match &slot.memory.unfinished {
             Some(unfinished) if !slot.memory.done => unfinished.dirs(),
+            _ if slot.memory.ended.is_some() => &own,
             _ => &[],
         };
         for rel in slot.watched.iter().filter(|rel| !wanted.contains(rel)) {
@@ -432,7 +443,6 @@ impl Live<'_> {
         }
         let was_over = job.finished();
         if touched.itself {
-            self.watch_job(j);
             self.pass(j, Which::Active);
         } else {
             let names: Vec<OsString> = touched.trials.into_iter().collect();
@@ -490,8 +500,7 @@ impl Live<'_> {
         let Some(job) = self.follower.jobs.get_mut(j) else { return };
         let was_over = job.finished();
         if let Some((_, next)) = job.lost {
-            if next <= now && job.open(&mut self.out).is_some() {
-                self.watch_job(j);
+            if next <= now {
                 self.pass(j, Which::All);
                 self.plan_owner(j);
             }

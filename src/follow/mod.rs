@@ -23,7 +23,6 @@ mod live;
 pub mod owner;
 mod poll;
 mod probe;
-mod progress;
 mod roots;
 mod scan;
 mod watch;

@@ -14,13 +14,17 @@ use std::time::{Duration, Instant};
 
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
-use crate::harbor::dir::{Dir, EntryKind, Meta, OpenError};
+use crate::harbor::dir::{Dir, EntryKind, FileBytes, Meta, OpenError};
 use crate::harbor::result;
 use crate::harbor::{FileProblem, ProblemReason};
 use crate::job::{Problem, ProblemKind, Stamp, Trial, text, time};
 
-/// Most of a trial's `result.json` that is taken into memory.
+/// Size up to which a JSON file is read as it is.
+const SMALL: u64 = 1 << 20;
+/// Most of a `result.json` that is taken into memory once what nobody reads is left out.
 const RESULT_CAP: u64 = 64 << 20;
+/// How long a trial that ended is still looked at like a running one.
+const GRACE: Duration = Duration::from_secs(60);
 /// A file that has not changed for this long is not being written any more.
 pub(super) const STABLE: Duration = Duration::from_millis(1500);
 /// The same by the file's own time, where its clock and ours may differ a little.
@@ -96,6 +100,9 @@ pub(super) struct Memory {
     pub result: Option<FileId>,
     /// A result was shown.
     pub done: bool,
+    /// When it was seen to end. A retry deletes such a directory soon, and Harbor rewrites its files
+    /// once more, so that it is still looked at like a running one for a while.
+    pub ended: Option<Instant>,
     /// A look that found it unreadable, foreign or no trial at all was reported.
     pub settled_problem: Option<Problem>,
     /// An unreadable `result.json` and since when it has been the same.
@@ -144,6 +151,14 @@ impl Sighting {
     }
 }
 
+/// A JSON file of any size; of a big one without the parts that nobody reads (token ids, messages).
+pub(super) fn read_json(dir: &Dir, rel: &str) -> Result<FileBytes, OpenError> {
+    match dir.read_all(rel, SMALL) {
+        Err(OpenError::TooLarge { .. }) => dir.read_condensed(rel, RESULT_CAP),
+        other => other,
+    }
+}
+
 /// What all looks of one pass have in common.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
@@ -181,7 +196,11 @@ impl Look<'_> {
             if let Some((id, modified)) = now
                 && memory.result == Some(id)
             {
-                return Sighting { newest: Some(modified), ..Sighting::of(Seen::Same) };
+                let left = memory.ended.and_then(|at| GRACE.checked_sub(self.clock.saturating_duration_since(at)));
+                if left.is_none() {
+                    memory.ended = None;
+                }
+                return Sighting { newest: Some(modified), again: left, ..Sighting::of(Seen::Same) };
             }
         } else if let Some(unfinished) = &memory.unfinished
             && !self.last
@@ -191,15 +210,18 @@ impl Look<'_> {
             return Sighting { newest: unfinished.newest(), ..Sighting::of(Seen::Same) };
         }
         Counters::add(&self.counters.probes);
-        match self.job.read_all(&rel, RESULT_CAP) {
+        match read_json(self.job, &rel) {
             Ok(bytes) => {
                 Counters::add(&self.counters.files);
                 let id = FileId::from(&bytes.meta);
                 match result::trial_result(&bytes.data) {
                     Ok(file) => {
-                        *memory = Memory { result: Some(id), done: true, ..Memory::default() };
+                        let ended = memory.unfinished.is_some().then_some(self.clock).or(memory.ended);
+                        *memory = Memory { result: Some(id), done: true, ended, ..Memory::default() };
                         let trial = evidence::finished(file, utf8, &self.file(utf8, "result.json"));
-                        Sighting { newest: Some(bytes.meta.modified), ..Sighting::of(Seen::Trial(Box::new(trial))) }
+                        let again = ended.map(|_| GRACE);
+                        let seen = Seen::Trial(Box::new(trial));
+                        Sighting { newest: Some(bytes.meta.modified), again, ..Sighting::of(seen) }
                     }
                     Err(problem) => self.torn(utf8, memory, id, &bytes.meta, &problem),
                 }
@@ -258,6 +280,7 @@ impl Look<'_> {
     /// Looks at everything but the result. `broken` is what is wrong with that one, for good.
     fn unfinished(&self, name: &OsStr, memory: &mut Memory, broken: Option<Problem>) -> Sighting {
         let was_done = std::mem::take(&mut memory.done);
+        memory.ended = None;
         memory.result = None;
         Counters::add(&self.counters.files);
         let dir = match self.job.sub_os(name) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::discover;
 use super::limits::Tasks;
 use super::owner::{self, Owner};
-use super::probe::{Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
+use super::probe::{self, Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
 use super::{Out, fstype};
 use crate::harbor::config;
 use crate::harbor::dir::{Dir, Meta, OpenError};
@@ -21,9 +21,6 @@ use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Sta
 const MANY: usize = 128;
 /// Threads of a first pass.
 const WORKERS: usize = 2;
-/// Most of a job's `config.json` and `result.json` that is read; old Harbor versions embedded all
-/// trial results in the latter.
-const FILE_CAP: u64 = 256 << 20;
 /// Foreign directories that are named one by one.
 const MAX_FOREIGN: usize = 100;
 /// Times this far ahead of our clock are reported.
@@ -353,7 +350,7 @@ impl Followed {
                 }
             }
         };
-        if keep && !idle && !(memory.done && memory.torn.is_none()) {
+        if keep && !idle && !(memory.done && memory.torn.is_none() && memory.ended.is_none()) {
             self.active.insert(name.to_os_string());
         } else {
             self.active.remove(name);
@@ -414,7 +411,7 @@ impl Followed {
                 continue;
             }
             Counters::add(&env.counters.files);
-            match dir.read_all(name, FILE_CAP) {
+            match probe::read_json(dir, name) {
                 Ok(file) => {
                     fresh |= is_fresh(&file.meta);
                     if let Some(slot) = bytes.get_mut(i) {

@@ -188,17 +188,6 @@ impl Watches {
             let _ = watcher.unwatch(dir);
         }
     }
-
-    /// Forgets that a directory is watched, because it vanished or was replaced; the next
-    /// [`Watches::add`] sets a watch anew.
-    pub fn renew(&mut self, dir: &Path) {
-        self.remove(dir);
-    }
-
-    /// Number of directories watched.
-    pub fn len(&self) -> usize {
-        self.watched.len()
-    }
 }
 
 /// Opening and reading changes nothing, and our own reading must not wake us.

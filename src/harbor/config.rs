@@ -426,8 +426,8 @@ pub fn limit_from_message(message: &str) -> Option<f64> {
 }
 
 /// Directories in which the task of a trial may lie, most likely first; nothing is looked at. An
-/// absolute path is the only candidate; a relative one may start at the current directory, in the
-/// job dir or in any directory above it (Harbor keeps it relative to where it was started). Tasks
+/// absolute path is the only one of its kind; a relative one may start in any directory above the job
+/// dir, in the current directory or in the job dir (Harbor keeps it relative to where it was started). Tasks
 /// that were downloaded: see also [`task_cache`].
 pub fn task_dir_candidates(
     config: &TrialConfigFile,
@@ -446,12 +446,12 @@ pub fn task_dir_candidates(
         if path.is_absolute() {
             push(path.to_path_buf());
         } else {
-            if let Some(cwd) = cwd {
-                push(cwd.join(path));
-            }
-            // The nearest first, but the job dir itself last: no task lies in it.
+            // Harbor is mostly started beside its jobs dir; where the viewer was started says less.
             for above in job_dir.ancestors().skip(1).filter(|a| !a.as_os_str().is_empty()).take(32) {
                 push(above.join(path));
+            }
+            if let Some(cwd) = cwd {
+                push(cwd.join(path));
             }
             push(job_dir.join(path));
         }

@@ -199,7 +199,7 @@ fn part(facts: &mut JobFacts, file: &str, bytes: &[u8], read: Read) -> bool {
     match read(facts, bytes) {
         Ok(notes) => {
             for note in notes {
-                problem(facts, ProblemKind::Unreadable, file, 0, &note);
+                problem(facts, ProblemKind::Note, file, 0, &note);
             }
             true
         }

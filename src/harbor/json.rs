@@ -125,6 +125,10 @@ pub(crate) fn lenient<R>(
         };
         return Err(FileProblem { kind: ProblemReason::Encoding, line: 1, column: 1, message: message.into() });
     }
+    // A page of HTML or a log: nothing to be mended.
+    if !matches!(body.trim_ascii_start().first(), Some(b'{' | b'[' | b'"' | b'-' | b'0'..=b'9' | b'N' | b'I')) {
+        return Err(FileProblem::of(&first, body));
+    }
     let text = String::from_utf8_lossy(body);
     if matches!(text, Cow::Owned(_)) {
         notes.push("not UTF-8: bytes that could not be read show as \u{fffd}".to_string());
@@ -148,7 +152,10 @@ fn repair(body: &[u8]) -> (Vec<u8>, Option<String>) {
     let mut at = 0;
     while let Some(&byte) = body.get(at) {
         let rest = body.get(at..).unwrap_or_default();
-        let literal = PYTHON.into_iter().find(|l| rest.starts_with(l));
+        let literal = match byte {
+            b'N' | b'I' | b'-' => PYTHON.into_iter().find(|l| rest.starts_with(l)),
+            _ => None,
+        };
         let taken = match byte {
             b'"' => {
                 let len = string_len(rest);
@@ -179,9 +186,12 @@ fn repair(body: &[u8]) -> (Vec<u8>, Option<String>) {
                 }
                 len
             }
-            other => {
-                out.push(other);
-                1
+            _ => {
+                let plain = |b: &u8| !matches!(b, b'"' | b'N' | b'I' | b'-' | b'0'..=b'9');
+                // The first byte was none of those, or an N or I that begins nothing.
+                let len = 1 + rest.iter().skip(1).take_while(|b| plain(b)).count();
+                out.extend_from_slice(rest.get(..len).unwrap_or(rest));
+                len
             }
         };
         at += taken.max(1);

@@ -219,21 +219,37 @@ impl Scanner {
     }
 }
 
-/// Copies JSON text with long strings cut: of each the first `cap` bytes are kept, and how many
-/// more there were is said in their place.
-pub(super) struct Shortener {
+/// Copies JSON text without what nobody looks at: the values of some keys become null, and of each
+/// long string the first `cap` bytes are kept, with a word of how many more there were.
+pub(super) struct Condenser {
     cap: usize,
+    skip: &'static [&'static str],
     out: Vec<u8>,
-    in_string: bool,
+    mode: Copying,
     escaped: bool,
     /// Bytes of the current string kept so far, and dropped so far.
     kept: usize,
     dropped: u64,
 }
 
-impl Shortener {
-    pub(super) fn new(cap: usize) -> Shortener {
-        Shortener { cap, out: Vec::new(), in_string: false, escaped: false, kept: 0, dropped: 0 }
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copying {
+    Plain,
+    Text,
+    /// Right after a string, which is a key if a colon follows.
+    AfterText,
+    /// Inside a value that is left out.
+    Skipping {
+        depth: u64,
+        in_string: bool,
+        begun: bool,
+    },
+}
+
+impl Condenser {
+    /// Leaves out the values of the keys in `skip`, wherever they are.
+    pub(super) fn new(cap: usize, skip: &'static [&'static str]) -> Condenser {
+        Condenser { cap, skip, out: Vec::new(), mode: Copying::Plain, escaped: false, kept: 0, dropped: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -247,21 +263,39 @@ impl Shortener {
     pub(super) fn feed(&mut self, block: &[u8]) {
         let mut at = 0;
         while let Some(rest) = block.get(at..).filter(|r| !r.is_empty()) {
-            if !self.in_string {
-                let n = memchr::memchr(b'"', rest).map_or(rest.len(), |n| n + 1);
-                self.out.extend_from_slice(rest.get(..n).unwrap_or(rest));
-                self.in_string = rest.get(n - 1) == Some(&b'"');
-                (self.kept, self.dropped) = (0, 0);
-                at += n;
-            } else if self.escaped {
-                self.text(rest.get(..1).unwrap_or(rest));
-                self.escaped = false;
-                at += 1;
-            } else {
-                match memchr::memchr2(b'"', b'\\', rest) {
+            at += match self.mode {
+                Copying::Plain => {
+                    let n = memchr::memchr(b'"', rest).map_or(rest.len(), |n| n + 1);
+                    self.out.extend_from_slice(rest.get(..n).unwrap_or(rest));
+                    if rest.get(n - 1) == Some(&b'"') {
+                        self.mode = Copying::Text;
+                        (self.kept, self.dropped) = (0, 0);
+                    }
+                    n
+                }
+                Copying::AfterText => {
+                    let byte = rest.first().copied().unwrap_or(b' ');
+                    self.mode = match byte {
+                        b':' if self.ends_with_skipped_key() => {
+                            Copying::Skipping { depth: 0, in_string: false, begun: false }
+                        }
+                        b if b.is_ascii_whitespace() => Copying::AfterText,
+                        _ => Copying::Plain,
+                    };
+                    // A quote is left for the plain mode to open the string.
+                    let taken = usize::from(byte != b'"');
+                    self.out.extend_from_slice(rest.get(..taken).unwrap_or_default());
+                    taken
+                }
+                Copying::Text if self.escaped => {
+                    self.text(rest.get(..1).unwrap_or(rest));
+                    self.escaped = false;
+                    1
+                }
+                Copying::Text => match memchr::memchr2(b'"', b'\\', rest) {
                     None => {
                         self.text(rest);
-                        at += rest.len();
+                        rest.len()
                     }
                     Some(n) => {
                         self.text(rest.get(..n).unwrap_or_default());
@@ -271,11 +305,75 @@ impl Shortener {
                         } else {
                             self.end_string();
                         }
-                        at += n + 1;
+                        n + 1
                     }
-                }
-            }
+                },
+                Copying::Skipping { depth, in_string, begun } => self.skip(rest, depth, in_string, begun),
+            };
         }
+    }
+
+    /// The string that just ended, white space after it aside, is one of the keys to skip.
+    fn ends_with_skipped_key(&self) -> bool {
+        let text = self.out.trim_ascii_end();
+        self.skip.iter().any(|key| {
+            text.strip_suffix(b"\"")
+                .and_then(|t| t.strip_suffix(key.as_bytes()))
+                .is_some_and(|t| t.ends_with(b"\"") && !t.ends_with(b"\\\""))
+        })
+    }
+
+    /// Bytes of a left-out value that were passed over.
+    fn skip(&mut self, rest: &[u8], depth: u64, in_string: bool, begun: bool) -> usize {
+        let stay = |depth, in_string| Copying::Skipping { depth, in_string, begun: true };
+        if in_string {
+            if self.escaped {
+                self.escaped = false;
+                return 1;
+            }
+            return match memchr::memchr2(b'"', b'\\', rest) {
+                None => rest.len(),
+                Some(n) => {
+                    if rest.get(n) == Some(&b'\\') {
+                        self.escaped = true;
+                    } else if depth == 0 {
+                        self.end_skip();
+                    } else {
+                        self.mode = stay(depth, false);
+                    }
+                    n + 1
+                }
+            };
+        }
+        let marks = |b: &u8| STRUCTURE[usize::from(*b)] || (depth == 0 && *b == b',');
+        let n = rest.iter().position(marks);
+        let passed = rest.get(..n.unwrap_or(rest.len())).unwrap_or_default();
+        let begun = begun || passed.iter().any(|b| !b.is_ascii_whitespace());
+        let Some(n) = n else {
+            self.mode = Copying::Skipping { depth, in_string, begun };
+            return rest.len();
+        };
+        match rest.get(n) {
+            Some(b'"') => self.mode = stay(depth, true),
+            Some(b'{' | b'[') => self.mode = stay(depth + 1, false),
+            // The end of what holds the value: a number or word ended.
+            Some(b'}' | b']' | b',') if depth == 0 => {
+                if begun {
+                    self.end_skip();
+                } else {
+                    self.mode = Copying::Plain;
+                }
+                return n;
+            }
+            _ if depth == 1 => self.end_skip(),
+            _ => self.mode = stay(depth - 1, false),
+        }
+        n + 1
+    }
+
+    fn end_skip(&mut self) {
+        self.out.extend_from_slice(b"null");
+        self.mode = Copying::Plain;
     }
 
     fn text(&mut self, bytes: &[u8]) {
@@ -286,7 +384,7 @@ impl Shortener {
     }
 
     fn end_string(&mut self) {
-        self.in_string = false;
+        self.mode = Copying::AfterText;
         if self.dropped > 0 {
             // The cut may lie inside an escape (`\u` and four digits, `\` and one) or inside a
             // character of several bytes; what is left of either goes, too.

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use super::json::{FileProblem, ProblemReason};
-use super::json_scan::{Root, Scanner, Shortener, Sink};
+use super::json_scan::{Condenser, Root, Scanner, Sink};
 pub use super::step::{Observation, Step, StepMetrics, SubagentRef, ToolCall, split_message};
 use crate::job::{Progress, Stamp, Tokens, time};
 
@@ -22,6 +22,9 @@ const MAX_STEPS: usize = 500_000;
 const TEXT: usize = 256 * 1024;
 /// Bytes of one step, long texts already cut, beyond which it is not shown.
 const STEP: usize = 64 * 1024 * 1024;
+
+/// Lists in a step's metrics that are never shown: one entry per token.
+const TOKEN_LISTS: &[&str] = &["prompt_token_ids", "completion_token_ids", "logprobs"];
 
 /// Who a step is by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -135,6 +138,8 @@ enum InnerKey {
 /// Collects the places while the scanner runs.
 #[derive(Debug)]
 struct Collector {
+    /// Places kept at most.
+    keep: usize,
     head: TrajectoryHead,
     steps: Vec<StepPlace>,
     count: u64,
@@ -151,8 +156,9 @@ struct Collector {
 }
 
 impl Collector {
-    fn new() -> Collector {
+    fn new(keep: usize) -> Collector {
         Collector {
+            keep,
             head: TrajectoryHead::default(),
             steps: Vec::new(),
             count: 0,
@@ -184,7 +190,7 @@ impl Collector {
         }
         self.first = self.first.or(step.timestamp);
         self.last = step.timestamp.or(self.last);
-        if self.steps.len() < MAX_STEPS {
+        if self.steps.len() < self.keep {
             self.steps.push(step);
         }
     }
@@ -320,7 +326,7 @@ pub struct TrajectoryIndex {
 impl TrajectoryIndex {
     /// An empty index of an open file.
     pub fn new(file: File) -> TrajectoryIndex {
-        TrajectoryIndex { file, scanner: Scanner::new(), found: Collector::new(), at_end: false }
+        TrajectoryIndex { file, scanner: Scanner::new(), found: Collector::new(MAX_STEPS), at_end: false }
     }
 
     /// Reads on for about `max_bytes`, at least one block. True when the end of the file (or of
@@ -329,16 +335,8 @@ impl TrajectoryIndex {
     /// # Errors
     /// As `pread(2)`.
     pub fn build_slice(&mut self, max_bytes: u64) -> io::Result<bool> {
-        let mut block = vec![0; BLOCK];
-        let goal = self.scanner.offset().saturating_add(max_bytes.max(1));
-        while !self.at_end && self.scanner.offset() < goal {
-            let n = match self.file.read_at(&mut block, self.scanner.offset()) {
-                Ok(n) => n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(e),
-            };
-            self.scanner.feed(block.get(..n).unwrap_or_default(), &mut self.found);
-            self.at_end = n == 0 || matches!(self.scanner.root(), Root::Other | Root::Trailing);
+        if !self.at_end {
+            self.at_end = scan(&self.file, &mut self.scanner, &mut self.found, max_bytes)?;
         }
         Ok(self.at_end)
     }
@@ -384,29 +382,7 @@ impl TrajectoryIndex {
     /// `Torn` when the file ends before its outermost object does (so the last good reading should
     /// be kept), `Empty`, `Foreign` when it is no trajectory, `NotJson` when more follows.
     pub fn progress(&self) -> Result<Progress, FileProblem> {
-        let problem = |kind, message: &str| Err(FileProblem { kind, line: 0, column: 0, message: message.to_string() });
-        match self.scanner.root() {
-            Root::Blank => return problem(ProblemReason::Empty, "empty"),
-            Root::Open => {
-                let message = format!("ends in the middle of a value after {} bytes", self.bytes_read());
-                return problem(ProblemReason::Torn, &message);
-            }
-            Root::Other => return problem(ProblemReason::Foreign, "not a trajectory: no object"),
-            Root::Trailing => return problem(ProblemReason::NotJson, "something follows the trajectory"),
-            Root::Closed if !self.found.head.has_steps => {
-                return problem(ProblemReason::Foreign, "not a trajectory: no list of steps");
-            }
-            Root::Closed => {}
-        }
-        let found = &self.found;
-        let totals = found.head.totals;
-        Ok(Progress {
-            steps: u32::try_from(found.count).unwrap_or(u32::MAX),
-            episodes: u32::try_from(found.episodes).unwrap_or(u32::MAX),
-            first_step: found.first,
-            last_step: found.last,
-            tokens: if totals.is_unknown() { found.sums } else { totals },
-        })
+        told(&self.scanner, &self.found)
     }
 
     /// Step `n` (from 0), texts cut at 256 KiB each.
@@ -418,7 +394,7 @@ impl TrajectoryIndex {
         let Some(place) = self.found.steps.get(n) else {
             return Err(FileProblem::foreign(format!("there is no step {n} (of {})", self.found.count)));
         };
-        let mut short = Shortener::new(TEXT);
+        let mut short = Condenser::new(TEXT, TOKEN_LISTS);
         let mut block = vec![0; BLOCK.min(usize::try_from(place.len).unwrap_or(BLOCK)).max(1)];
         let mut done = 0;
         while done < place.len {
@@ -441,14 +417,58 @@ impl TrajectoryIndex {
     }
 }
 
-/// The progress that a `trajectory.json` shows, read in one go.
+/// Feeds the scanner for about `max_bytes`; true at the end of the file.
+fn scan(file: &File, scanner: &mut Scanner, found: &mut Collector, max_bytes: u64) -> io::Result<bool> {
+    let mut block = vec![0; BLOCK];
+    let goal = scanner.offset().saturating_add(max_bytes.max(1));
+    while scanner.offset() < goal {
+        let n = match file.read_at(&mut block, scanner.offset()) {
+            Ok(n) => n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        scanner.feed(block.get(..n).unwrap_or_default(), found);
+        if n == 0 || matches!(scanner.root(), Root::Other | Root::Trailing) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn told(scanner: &Scanner, found: &Collector) -> Result<Progress, FileProblem> {
+    let problem = |kind, message: &str| Err(FileProblem { kind, line: 0, column: 0, message: message.to_string() });
+    match scanner.root() {
+        Root::Blank => return problem(ProblemReason::Empty, "empty"),
+        Root::Open => {
+            let message = format!("ends in the middle of a value after {} bytes", scanner.offset());
+            return problem(ProblemReason::Torn, &message);
+        }
+        Root::Other => return problem(ProblemReason::Foreign, "not a trajectory: no object"),
+        Root::Trailing => return problem(ProblemReason::NotJson, "something follows the trajectory"),
+        Root::Closed if !found.head.has_steps => {
+            return problem(ProblemReason::Foreign, "not a trajectory: no list of steps");
+        }
+        Root::Closed => {}
+    }
+    let totals = found.head.totals;
+    Ok(Progress {
+        steps: u32::try_from(found.count).unwrap_or(u32::MAX),
+        episodes: u32::try_from(found.episodes).unwrap_or(u32::MAX),
+        first_step: found.first,
+        last_step: found.last,
+        tokens: if totals.is_unknown() { found.sums } else { totals },
+    })
+}
+
+/// The progress that a `trajectory.json` shows, read in one go; no step's place is kept.
 ///
 /// # Errors
 /// As [`TrajectoryIndex::progress`]; what can not be read at all is `Foreign`.
-pub fn progress(file: File) -> Result<Progress, FileProblem> {
-    let mut index = TrajectoryIndex::new(file);
-    index.build_slice(u64::MAX).map_err(|e| FileProblem::foreign(format!("can not be read: {e}")))?;
-    index.progress()
+pub fn progress(file: &File) -> Result<Progress, FileProblem> {
+    let (mut scanner, mut found) = (Scanner::new(), Collector::new(0));
+    scan(file, &mut scanner, &mut found, u64::MAX)
+        .map_err(|e| FileProblem::foreign(format!("can not be read: {e}")))?;
+    told(&scanner, &found)
 }
 
 /// The trajectory files of one `agent/` directory.

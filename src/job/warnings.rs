@@ -120,11 +120,11 @@ struct Warnings<'c, 'a> {
 pub(super) fn all(count: &Count<'_>) -> Vec<Warning> {
     let mut w = Warnings { count, list: Vec::new() };
     for problem in &count.fleet.problems {
-        w.problem(problem);
+        w.problem(problem, false);
     }
     for job in count.fleet.jobs() {
         for problem in job.unreachable.iter().chain(&job.facts.problems) {
-            w.problem(problem);
+            w.problem(problem, false);
         }
     }
     w.trials();
@@ -146,9 +146,10 @@ impl Warnings<'_, '_> {
         self.list.push(Warning { kind, message: message.into(), path });
     }
 
-    fn problem(&mut self, problem: &Problem) {
+    fn problem(&mut self, problem: &Problem, counted: bool) {
         let kind = WarningKind::from(problem.kind);
         let next = match problem.kind {
+            ProblemKind::Unreadable if counted => "; what could be read of it is counted",
             ProblemKind::Unreadable => "; look at the file, the rest is counted without it",
             ProblemKind::Foreign => "; not counted, and a resume with Harbor would delete such a directory",
             ProblemKind::RewardUnreadable => "; the trial counts as not graded until the reward is a number",
@@ -173,7 +174,7 @@ impl Warnings<'_, '_> {
             let path = self.path(known.job, &known.trial.name);
             for (job, other) in &known.others {
                 let copy = self.path(*job, &other.name);
-                self.push(WarningKind::Duplicate, copy, format!("another state of {path}, which stands for the trial"));
+                self.push(WarningKind::Duplicate, copy, format!("the same trial as {path}"));
             }
             if let Some((job, name)) = &known.same_id_as {
                 let other = self.path(*job, name);
@@ -184,7 +185,7 @@ impl Warnings<'_, '_> {
                 self.push(WarningKind::Conflict, path.clone(), message);
             }
             for problem in &known.trial.problems {
-                self.problem(problem);
+                self.problem(problem, known.trial.result.is_some());
             }
             match count.fates.get(i) {
                 Some(Fate::Lost { slot, conflict }) => {

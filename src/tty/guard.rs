@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, Once};
 use std::time::Duration;
 
 use crossterm::{cursor, event, queue, style, terminal};
+use tokio::sync::Notify;
 
 use super::TtyError;
 
@@ -33,6 +34,15 @@ impl Default for Modes {
 
 /// What is entered at the moment; None when the terminal is as it was found.
 static ENTERED: Mutex<Option<Modes>> = Mutex::new(None);
+
+/// Told by the panic hook, after the message was printed.
+static FELL: Notify = Notify::const_new();
+
+/// Waits until some thread has panicked while a guard was or had been alive. Safe to drop and call
+/// again (in `select!`).
+pub async fn fell() {
+    FELL.notified().await;
+}
 
 fn entered() -> MutexGuard<'static, Option<Modes>> {
     ENTERED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -180,6 +190,7 @@ fn restore_before_panic_message() {
         std::panic::set_hook(Box::new(move |info| {
             restore();
             before(info);
+            FELL.notify_one();
         }));
     });
 }

@@ -14,6 +14,8 @@ pub enum Request {
     /// ([`super::guard::Guard::reassert`]), draw everything. It also follows the program's own
     /// suspend, where taking it twice does no harm.
     Continued,
+    /// A thread of this program panicked; the terminal was given back and the message printed.
+    Fell,
 }
 
 /// Receives requests instead of the default actions, as long as it lives.
@@ -46,6 +48,7 @@ impl Signals {
             _ = self.hup.recv() => Request::Stop("SIGHUP", 1),
             _ = self.int.recv() => Request::Stop("SIGINT", 2),
             _ = self.cont.recv() => Request::Continued,
+            () = super::guard::fell() => Request::Fell,
         }
     }
 }

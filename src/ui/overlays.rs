@@ -47,7 +47,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let context = model.context();
     let mut pieces = Vec::new();
     if context == Context::List && model.room() != Room::Compact {
-        pieces.push(piece("1356 views", pen.dim(), 2));
+        pieces.push(piece("1 3 5 6 views", pen.dim(), 2));
     }
     let mut rank = 1;
     for spec in available(context).filter(|s| !s.footer.is_empty()) {

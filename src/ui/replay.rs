@@ -41,7 +41,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
 fn title(p: &Picture, name: &str, from: (u16, u16), room: (u16, u16), pen: Pen, columns: usize) -> Line<'static> {
     let (n, of, path) = &p.cast;
     let mut left = vec![piece(name.to_string(), pen.strong(), 0)];
-    if path != name {
+    if !path.ends_with(name) {
         let which = if *of > 1 { format!("{path} ({n} of {of}, Tab next)") } else { path.clone() };
         left.push(piece(which, pen.dim(), 2));
     }
@@ -188,7 +188,10 @@ fn said(p: &Picture, pen: Pen, columns: usize) -> Line<'static> {
     }
     if let Some(share) = p.indexing {
         left.push(piece(format!("indexing {:.0} %", share * 100.0), pen.dim(), 0));
-    } else if p.seeking {
+    }
+    if p.preview {
+        left.push(piece("end, from its last output; the exact screen follows", pen.alarm(), 0));
+    } else if p.seeking && p.indexing.is_none() {
         left.push(piece("seeking", pen.dim(), 0));
     }
     match (&p.episodes, p.episode) {

@@ -2,9 +2,13 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 pub mod escapes;
+pub mod generate;
+pub mod job;
 pub mod proc;
 pub mod pty;
+pub mod reenact;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 /// The folder with recorded jobs, casts and hostile inputs, where it is present: `PILOTHOUSE_SHARED`,
@@ -19,7 +23,23 @@ pub fn shared() -> Option<PathBuf> {
     ];
     let found = candidates.into_iter().flatten().find(|p| p.join("data/jobs").is_dir());
     if found.is_none() {
-        println!("SKIPPED: no recorded data (set PILOTHOUSE_SHARED to the folder that holds data/jobs)");
+        skipped("no recorded data (set PILOTHOUSE_SHARED to the folder that holds data/jobs)");
     }
     found
+}
+
+/// Says that a test leaves something out, past the test runner, which swallows what a passing test
+/// prints.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "\nSKIPPED: {why}");
+}
+
+/// tmux, where it is installed; says so when it is not. With `CI=true` its absence is a failure.
+pub fn tmux() -> Option<()> {
+    let found = std::process::Command::new("tmux").arg("-V").output().is_ok_and(|out| out.status.success());
+    if !found {
+        assert!(std::env::var("CI").as_deref() != Ok("true"), "tmux is missing");
+        skipped("no tmux");
+    }
+    found.then_some(())
 }

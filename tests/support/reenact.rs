@@ -52,14 +52,7 @@ impl Reenactment {
         fs::create_dir_all(target).unwrap();
         let source = jobs.join(log);
         let origin = (0..events.len()).map(|i| origin(&events, i, &source)).collect();
-        Reenactment {
-            events,
-            target: target.to_path_buf(),
-            source,
-            next: 0,
-            origin,
-            trajectories: HashMap::new(),
-        }
+        Reenactment { events, target: target.to_path_buf(), source, next: 0, origin, trajectories: HashMap::new() }
     }
 
     /// Time of the first event.
