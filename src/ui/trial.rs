@@ -53,7 +53,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         y += 1;
     }
     if area.height > y {
-        frame.render_widget(trial_tabs::tab_line(view, pen, columns), line(y));
+        frame.render_widget(trial_tabs::tab_line(view, true, pen, columns), line(y));
         y += 1;
     }
     let body = Rect { y: area.y + y, height: area.height.saturating_sub(y), ..area };
@@ -105,7 +105,7 @@ fn wide(
     let right = Rect { x: body.x + columns, width: body.width - columns, ..body };
     let inside = pane(frame, right, pen, !focused, "", "");
     let top = Rect { x: right.x + 2, y: right.y, width: right.width.saturating_sub(4), height: 1 };
-    frame.render_widget(trial_tabs::tab_line(view, pen, usize::from(top.width)), top);
+    frame.render_widget(trial_tabs::tab_line(view, false, pen, usize::from(top.width)), top);
     if let Some(status) = trial_tabs::status(view, pen) {
         let text = format!(" {} ", cut(&status, usize::from(top.width).saturating_sub(2), pen));
         let w = u16::try_from(width(&text)).unwrap_or(0);
@@ -194,6 +194,9 @@ fn facts(view: &TrialView, trial: Option<&Trial>, row: Option<&Row>, pen: Pen, c
         out.extend(result.cost_usd.map(|c| piece(format!("${c:.3}"), pen.dim(), 5)));
     }
     out.extend(fact("result id").map(|id| piece(format!("id {id}"), pen.dim(), 6)));
+    if let Some(other) = row.and_then(|r| r.superseded.as_ref()) {
+        out.insert(0, piece(format!("counted in its place: {other}"), pen.alarm(), 0));
+    }
     if let Some(problem) = trial.and_then(|t| t.problems.first()) {
         out.insert(0, piece(format!("{}: {}", problem.path, problem.message), pen.alarm(), 0));
     }
@@ -337,7 +340,7 @@ fn words_line(lanes: &Timeline, pen: Pen, columns: usize) -> Line<'static> {
 }
 
 /// How far the trajectories are read, and what is to be said of them.
-fn steps_fact(view: &TrialView) -> String {
+pub fn steps_fact(view: &TrialView) -> String {
     let Some(parts) = &view.parts else { return "opening".to_string() };
     let n = view.n_steps();
     let unread = parts.iter().filter(|p| p.indexed < 1.0).count();

@@ -1,9 +1,9 @@
 //! Everything that keys do.
 
+use super::support;
 use super::support::escapes::Allowed;
 use super::support::job::Job;
 use super::support::pty::key;
-use super::support;
 use super::{SOON, copy_tree, quit, quit_allowing, row_of, start, start_with};
 
 #[test]
@@ -62,9 +62,8 @@ fn filters_menus_and_order() {
     pty.send("gj\r");
     pty.wait_for("by task", SOON);
     pty.wait_gone("sort by", SOON);
-    let order = |pty: &support::pty::Pty| {
-        ["alpha-task", "beta-task", "delta-task", "gamma-task"].map(|task| row_of(pty, task))
-    };
+    let order =
+        |pty: &support::pty::Pty| ["alpha-task", "beta-task", "delta-task", "gamma-task"].map(|task| row_of(pty, task));
     assert!(order(&pty).is_sorted(), "{}", pty.text());
     pty.send("S");
     pty.wait_for("turned round", SOON);

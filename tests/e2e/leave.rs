@@ -132,8 +132,7 @@ fn stopped_and_continued_from_outside() {
 fn holder() {
     let dir = PathBuf::from(std::env::var_os("PILOTHOUSE_HELD_JOB").unwrap());
     // The hang-up signal is ignored, so that the terminal's silence is all there is to notice.
-    let line =
-        format!("trap '' HUP; exec '{}' attach '{}'", env!("CARGO_BIN_EXE_pilothouse"), dir.display());
+    let line = format!("trap '' HUP; exec '{}' attach '{}'", env!("CARGO_BIN_EXE_pilothouse"), dir.display());
     let pty = Pty::spawn("/bin/sh", &["-c", &line], 100, 30, &[STATE]);
     pty.wait_for("alpha-task", SOON);
     println!("holding {}", pty.pid());

@@ -53,8 +53,7 @@ fn reversed_rows(raw: &[u8], cols: usize, rows: usize) -> Vec<String> {
     let lines = terminal.screen().visible_lines();
     lines
         .filter_map(|line| {
-            let reversed: String =
-                line.cells().iter().filter(|c| c.pen().is_inverse()).map(|c| c.char()).collect();
+            let reversed: String = line.cells().iter().filter(|c| c.pen().is_inverse()).map(|c| c.char()).collect();
             (reversed.trim().len() > 10).then_some(reversed)
         })
         .collect()

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use pilothouse::app::action::Action;
 use pilothouse::app::derived::Counting;
 use pilothouse::app::detail_worker::Loader;
 use pilothouse::app::effect::Effect;
@@ -106,11 +105,6 @@ impl Stage {
             rest = after;
             self.send(Msg::Key(key));
         }
-    }
-
-    pub fn act(&mut self, action: Action) {
-        let effects = update::act(&mut self.model, action);
-        self.run(effects);
     }
 
     pub fn resize(&mut self, columns: u16, rows: u16) {

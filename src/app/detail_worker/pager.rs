@@ -149,6 +149,7 @@ fn hex(head: &[u8]) -> Vec<DocLine> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use std::io::Write;
