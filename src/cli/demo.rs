@@ -161,7 +161,8 @@ impl Demo {
                     },
                     request = signals.next() => match request {
                         Request::Stop(..) => return Ok(super::SIGNAL),
-                        Request::Continued | Request::Fell => {}
+                        Request::Continued => {}
+                        Request::Fell => return Ok(super::FAULT),
                     },
                 }
             }

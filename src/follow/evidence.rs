@@ -31,7 +31,7 @@ const BIG_TRAJECTORY: u64 = 2 << 20;
 const MAX_STEPS: usize = 1000;
 /// Kernels keep file times in ticks: two writes closer than this may leave the same time, so that a
 /// file this young is read once more.
-const TICK: Duration = Duration::from_millis(20);
+pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// What is remembered of an unfinished trial.
 #[derive(Debug, Default)]
@@ -46,7 +46,7 @@ pub(super) struct Unfinished {
     config_tried: Option<FileId>,
     lock: Option<(FileId, TrialConfigFile)>,
     trajectories: BTreeMap<Box<str>, Tracked<Progress>>,
-    reward: Option<(Box<str>, Tracked<EarlyReward>, Option<Arc<str>>)>,
+    reward: Option<Reward>,
     exception: Option<(Option<FileId>, EarlyException)>,
     steps: Vec<Arc<str>>,
     shown: Option<Box<Trial>>,
@@ -60,6 +60,16 @@ struct Tracked<T> {
     inode_state: u64,
     good: Option<T>,
     parsed: Option<(Instant, Duration)>,
+}
+
+/// A reward file as last read.
+#[derive(Debug)]
+struct Reward {
+    path: Box<str>,
+    read: Option<FileId>,
+    reward: EarlyReward,
+    /// What is wrong with it.
+    odd: Option<Arc<str>>,
 }
 
 impl Unfinished {
@@ -89,9 +99,17 @@ impl Unfinished {
         self.print.iter().any(|(path, id)| **path == *rel && id.is_some_and(|id| id.size() > 0))
     }
 
-    /// Has the next look read everything, although no file changed.
-    pub fn expect_more(&mut self) {
+    /// Has the next look read everything: there was an event, whatever the times say.
+    pub fn expect_change(&mut self) {
         self.pending = true;
+    }
+
+    /// True when the limit of one of these tasks would be news; the next look then reads everything
+    /// again.
+    pub fn wants_limit(&mut self, tasks: &[Arc<str>]) -> bool {
+        let wants = self.shown.as_ref().is_some_and(|t| t.limits.agent.is_none() && tasks.contains(&t.task));
+        self.pending |= wants;
+        wants
     }
 }
 
@@ -122,8 +140,8 @@ pub(super) fn looks_like_trial(name: &str) -> bool {
     })
 }
 
-/// A finished trial, from its result alone.
-pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Trial {
+/// A finished trial, from its result; its task has been looked up once for all its trials.
+pub(super) fn finished(file: TrialResultFile, limits: Limits, name: &str, path: &Arc<str>) -> Trial {
     let mut trial = blank(name);
     let config = &file.config;
     trial.task = config.task.clone().unwrap_or_else(|| {
@@ -132,8 +150,7 @@ pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Tr
     });
     trial.agent.clone_from(&config.agent);
     trial.model.clone_from(&config.model);
-    // Without `task.toml`: a finished trial is worth one opened file, and its spans tell more.
-    trial.limits = config::limits(config, None);
+    trial.limits = limits;
     for note in &file.notes {
         trial.problems.push(Problem {
             kind: ProblemKind::Unreadable,
@@ -296,12 +313,20 @@ impl Gather<'_> {
     /// Names (lossy) and kinds. None when it can not be listed.
     fn list(&mut self, rel: &str) -> Option<Vec<(String, EntryKind)>> {
         Counters::add(&self.look.counters.lists);
+        // The directory was looked at before, so that a change since shows, unless in the same tick.
+        let at = self.dir.stat(rel).ok().map(|m| m.modified);
+        if at.is_some_and(|at| time::age(at, self.look.now) < TICK) {
+            self.look_again(TICK * 2);
+        }
         let entries = if rel.is_empty() { self.dir.list() } else { self.dir.sub(rel).and_then(|d| d.list()) };
         let entries = entries.ok()?;
         Some(entries.into_iter().map(|e| (e.name.to_string_lossy().into_owned(), e.kind)).collect())
     }
 
     fn look_again(&mut self, after: Duration) {
+        if self.look.last {
+            return;
+        }
         self.again = Some(self.again.map_or(after, |a| a.min(after)));
     }
 
@@ -445,25 +470,25 @@ impl Gather<'_> {
     ) -> Option<EarlyReward> {
         let meta = self.file(rel).filter(|m| m.size > 0)?;
         let id = FileId::from(&meta);
-        let fresh = known.reward.as_ref().is_some_and(|(path, t, _)| &**path == rel && t.tried == Some(id));
-        if !fresh {
+        let known_one = known.reward.as_ref().filter(|r| &*r.path == rel && r.read == Some(id));
+        if known_one.is_none() {
             Counters::add(&self.look.counters.files);
             let bytes = self.dir.read(rel, REWARD_CAP).map(|b| b.data).unwrap_or_default();
             let rewards = if rel.ends_with(".json") { early::reward_json(&bytes) } else { early::reward_txt(&bytes) };
             let odd = match rewards.primary_entry() {
-                Some((key, RewardValue::Unreadable(value))) => Some(format!("reward {key} is {value}, not a number")),
+                Some((key, RewardValue::Unreadable(value))) => {
+                    Some(Arc::from(format!("reward {key} is {value}, not a number")))
+                }
                 _ => None,
             };
-            let good = EarlyReward { value: rewards.primary(), at: meta.modified };
-            let tried = self.read_state(&meta);
-            let tracked = Tracked { tried, inode_state: meta.inode, good: Some(good), parsed: None };
-            known.reward = Some((rel.into(), tracked, odd.map(Arc::from)));
+            let reward = EarlyReward { value: rewards.primary(), at: meta.modified };
+            known.reward = Some(Reward { path: rel.into(), read: self.read_state(&meta), reward, odd });
         }
-        let (_, tracked, odd) = known.reward.as_ref()?;
-        if let Some(odd) = odd {
+        let read = known.reward.as_ref()?;
+        if let Some(odd) = &read.odd {
             problems.push(self.look.problem(ProblemKind::RewardUnreadable, name, rel, odd));
         }
-        tracked.good
+        Some(read.reward)
     }
 
     /// Names of `steps/*` in order of appearance: as met before, new ones by their time.

@@ -218,7 +218,8 @@ impl Look<'_> {
                     Ok(file) => {
                         let ended = memory.unfinished.is_some().then_some(self.clock).or(memory.ended);
                         *memory = Memory { result: Some(id), done: true, ended, ..Memory::default() };
-                        let trial = evidence::finished(file, utf8, &self.file(utf8, "result.json"));
+                        let limits = self.tasks.limits(&file.config, self.path, None);
+                        let trial = evidence::finished(file, limits, utf8, &self.file(utf8, "result.json"));
                         let again = ended.map(|_| GRACE);
                         let seen = Seen::Trial(Box::new(trial));
                         Sighting { newest: Some(bytes.meta.modified), again, ..Sighting::of(seen) }

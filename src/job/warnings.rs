@@ -10,6 +10,7 @@ use super::phase::{self, Phase};
 use super::scores;
 use super::slots::Rule;
 use super::tally::{Count, Fate, Tally};
+use super::time::Stamp;
 use super::trial::{Problem, ProblemKind, Trial, TrialResult};
 
 /// Kinds of warnings.
@@ -171,6 +172,15 @@ impl Warnings<'_, '_> {
     fn trials(&mut self) {
         let count = self.count;
         for (i, known) in count.known.iter().enumerate() {
+            // Most trials give no reason to say anything.
+            let quiet = known.others.is_empty()
+                && known.same_id_as.is_none()
+                && known.trial.problems.is_empty()
+                && matches!(count.fates.get(i), Some(Fate::Chosen(_)))
+                && known.trial.result.as_ref().is_some_and(|r| is_plain(r, count.now));
+            if quiet {
+                continue;
+            }
             let path = self.path(known.job, &known.trial.name);
             for (job, other) in &known.others {
                 let copy = self.path(*job, &other.name);
@@ -255,7 +265,7 @@ impl Warnings<'_, '_> {
             self.push(WarningKind::RewardInvalid, path.to_string(), message);
         }
         if !has(ProblemKind::Clock) {
-            let future = result.started.is_some_and(|s| s.duration_since(self.count.now).as_secs() > 86_400);
+            let future = in_future(result, self.count.now);
             let message = match (result.started, result.finished) {
                 (Some(start), Some(end)) if end < start => "ended before it started: look at the clocks",
                 _ if future => "started in the future: look at the clocks",
@@ -398,6 +408,21 @@ impl Warnings<'_, '_> {
             }
         }
     }
+}
+
+/// More than a day ahead of this machine's clock.
+fn in_future(result: &TrialResult, now: Stamp) -> bool {
+    result.started.is_some_and(|start| start.duration_since(now).as_secs() > 86_400)
+}
+
+/// A result that no warning is about.
+fn is_plain(result: &TrialResult, now: Stamp) -> bool {
+    let rewards = match result.rewards.primary_entry() {
+        Some((_, value)) => matches!(value, RewardValue::Number(_)),
+        None => result.rewards.entries().len() < 2,
+    };
+    let times = !matches!((result.started, result.finished), (Some(start), Some(end)) if end < start);
+    rewards && times && !result.is_phantom() && result.reward_valid != Some(false) && !in_future(result, now)
 }
 
 fn first(order: &[usize]) -> usize {

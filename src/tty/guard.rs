@@ -54,6 +54,13 @@ pub fn is_entered() -> bool {
     entered().is_some()
 }
 
+/// Keeps the terminal as it is while the result lives: whoever wants to give it back (the panic hook
+/// of another thread) waits until then, so that no half of a frame comes after. None when it was
+/// given back already.
+pub(super) fn hold() -> Option<MutexGuard<'static, Option<Modes>>> {
+    Some(entered()).filter(|modes| modes.is_some())
+}
+
 /// Gives the terminal back now, if it was taken. Errors are ignored: a terminal that is gone needs
 /// nothing, and there is nobody left to tell.
 pub fn restore() {

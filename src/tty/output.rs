@@ -165,9 +165,7 @@ impl Term {
     /// A panic in any thread gives the terminal back; from then on it is not ours to write to.
     fn check(&self) -> Result<(), TtyError> {
         match self.sink {
-            Sink::Tty(_) if !guard::is_entered() => {
-                Err(TtyError::Gone(io::Error::other("it was given back because of an error elsewhere")))
-            }
+            Sink::Tty(_) if !guard::is_entered() => Err(given_back()),
             _ => Ok(()),
         }
     }
@@ -190,6 +188,10 @@ impl Term {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), TtyError> {
+        let _held = match self.sink {
+            Sink::Tty(_) => Some(guard::hold().ok_or_else(given_back)?),
+            Sink::Other(..) => None,
+        };
         let mut rest = bytes;
         while !rest.is_empty() {
             self.stats.writes += 1;
@@ -207,6 +209,10 @@ impl Term {
         }
         Ok(())
     }
+}
+
+fn given_back() -> TtyError {
+    TtyError::Gone(io::Error::other("it was given back because of an error elsewhere"))
 }
 
 impl Sink {

@@ -68,7 +68,7 @@ fn every_view_survives_every_size() {
         ("s", "sort by"),
         ("/", "filter /"),
         ("c", "80x20"),
-        ("1\r", "alpha-task"),
+        ("q\r", "-task__"),
     ] {
         pty.send(keys);
         pty.wait_for(sign, SOON);
