@@ -165,6 +165,9 @@ impl Loader {
         let Some(session) = &mut self.session else { return false };
         if session.steps.work() {
             sink(Reply::Steps { serial: session.serial, parts: session.steps.parts() });
+            if session.steps.is_outdated() {
+                session.look(sink);
+            }
             return true;
         }
         session.fill_heads(sink) || session.search_on(sink)

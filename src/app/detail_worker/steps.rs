@@ -36,6 +36,8 @@ struct Source1 {
     index: Option<TrajectoryIndex>,
     /// The reading under way.
     next: Option<TrajectoryIndex>,
+    /// It changed again while it was being read.
+    outdated: bool,
     note: Option<String>,
     revision: u64,
 }
@@ -89,6 +91,7 @@ impl Steps {
                 stamp: None,
                 index: None,
                 next: None,
+                outdated: false,
                 note: None,
                 revision: 0,
             });
@@ -111,13 +114,18 @@ impl Steps {
     }
 
     fn refresh(&mut self, dir: &Dir, source: &mut Source1, done: bool) {
+        source.outdated &= source.next.is_some();
         let opened = dir.open_file(&source.path).and_then(|file| {
             let meta = dir.stat(&source.path).map_err(OpenError::Io)?;
             Ok((file, stamp(&meta)))
         });
         match opened {
             Ok((_, now)) if source.stamp == Some(now) && source.shown().is_some() => {}
+            // A file that changes faster than it can be read is read to its end all the same, and
+            // once more after that.
+            Ok(_) if source.next.is_some() => source.outdated = true,
             Ok((file, now)) => {
+                source.outdated = false;
                 source.stamp = Some(now);
                 source.next = Some(TrajectoryIndex::new(file));
             }
@@ -145,6 +153,11 @@ impl Steps {
     /// What is known of each file.
     pub fn parts(&self) -> Vec<Part> {
         self.sources.iter().map(Source1::part).collect()
+    }
+
+    /// Whether a file that was just read to its end changed meanwhile: look again.
+    pub fn is_outdated(&self) -> bool {
+        self.sources.iter().any(|s| s.outdated && s.next.is_none())
     }
 
     /// Indexes one slice; false when there was nothing to do.
