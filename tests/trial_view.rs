@@ -146,7 +146,7 @@ fn recorded_trials_say_what_happened() {
     assert_eq!(stage.model.trial.as_ref().unwrap().episode(), Some(7));
     stage.open("llm-context");
     let text = stage.text();
-    assert!(text.contains("system, 3 helper"), "{text}");
+    assert!(text.contains("system, 3 subagent"), "{text}");
     stage.keys("j<Tab>");
     assert!(stage.text().contains("see trajectory.summarization-1-summary.json"), "{}", stage.text());
     stage.open("half-done");

@@ -451,7 +451,7 @@ fn step_line(head: &Head, pen: Pen, columns: usize) -> Line<'static> {
     let what = match head.speaker {
         Speaker::Agent => String::new(),
         Speaker::User => "prompt: ".to_string(),
-        Speaker::System if head.refs > 0 => format!("system, {} helper trajectories: ", head.refs),
+        Speaker::System if head.refs > 0 => format!("system, {} subagent trajectories: ", head.refs),
         Speaker::System => "system: ".to_string(),
         Speaker::Copied => "copied: ".to_string(),
     };

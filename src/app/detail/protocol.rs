@@ -136,7 +136,7 @@ pub struct Head {
     pub output: Option<u64>,
     /// First line of the plan, else of the message.
     pub line: String,
-    /// Trajectories of helpers that it refers to.
+    /// Trajectories of subagents that it refers to.
     pub refs: u32,
     /// Set on the first step of a trajectory where there are several: its name.
     pub group: Option<String>,
