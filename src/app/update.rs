@@ -419,6 +419,10 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
     let dir = job.facts.dir.join(&*key.trial);
     let (mut view, mut effects) = TrialView::open(key.clone(), dir, trial);
     view.resize(model.size);
+    // From trial to trial the tab stays: the same question is asked of each.
+    if let Some(before) = &model.trial {
+        effects.extend(view.show(before.tab));
+    }
     model.trial = Some(view);
     if model.view() != View::Trial {
         model.views.push(View::Trial);
