@@ -182,7 +182,7 @@ pub(super) fn look(look: &Look<'_>, dir: &Dir, name: &OsStr, memory: &mut Memory
                 memory.unfinished = None;
                 return Sighting { again: Some(STABLE_AGE), ..Sighting::of(Seen::NotATrial(None)) };
             }
-            let message = "nothing of a trial in it; Harbor's resume deletes directories without result.json";
+            let message = "nothing of a trial in it";
             return look.foreign(memory, look.problem(ProblemKind::Foreign, &utf8, "", message));
         }
     }

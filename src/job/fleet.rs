@@ -135,7 +135,7 @@ impl Job {
         let whence = if self.liveness.owner_search_conclusive {
             format!("no process holds job.log open, last write {words} ago")
         } else if nothing_open {
-            format!("no trial without result, last write {words} ago")
+            format!("last write {words} ago")
         } else {
             format!("last write {words} ago, longer than any limit here")
         };

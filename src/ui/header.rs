@@ -128,7 +128,8 @@ pub fn state_words(job: &Job, state: &JobState, model: &Model, pen: Pen) -> (Str
     };
     let word = state.kind.word();
     let text = match state.kind {
-        StateKind::Reading => match job.scanning {
+        // Also of a job that says it is finished: the counts beside it are not yet those of the end.
+        kind if kind == StateKind::Reading || (!job.settled && kind != StateKind::Unreachable) => match job.scanning {
             Some((read, known)) => format!("{glyph} reading {read}/{known}"),
             None => format!("{glyph} reading"),
         },
@@ -199,7 +200,8 @@ fn counts(model: &Model, pen: Pen, words: bool) -> Vec<Piece> {
         out.push(piece(text, pen.outcome(outcome), 0));
     }
     if out.is_empty() {
-        out.push(piece("no trials yet", pen.dim(), 0));
+        let reading = model.fleet.jobs().iter().any(|j| !j.settled);
+        out.push(piece(if reading { "reading" } else { "no trials yet" }, pen.dim(), 0));
     }
     if words {
         // Rather no words than a count that is cut off.

@@ -72,14 +72,18 @@ pub fn log(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         return;
     }
     let kind = 18.min(columns / 3);
+    let place = if columns >= 96 { (columns / 4).min(40) } else { 0 };
     let lines: Vec<Line<'static>> = warnings
         .iter()
         .map(|w| {
-            Line::from(vec![
-                Span::styled(left(&w.kind.replace('_', " "), kind, pen), pen.alarm()),
-                Span::raw(" "),
-                Span::raw(cut(&w.message, columns.saturating_sub(kind + 1), pen)),
-            ])
+            let mut spans = vec![Span::styled(left(&w.kind.replace('_', " "), kind, pen), pen.alarm()), Span::raw(" ")];
+            if place > 0 {
+                spans.push(Span::styled(left(&below_job(model, &w.path), place, pen), pen.dim()));
+                spans.push(Span::raw(" "));
+            }
+            let used = kind + 1 + if place > 0 { place + 1 } else { 0 };
+            spans.push(Span::raw(cut(&w.message, columns.saturating_sub(used), pen)));
+            Line::from(spans)
         })
         .collect();
     let detail = warnings.get(model.log_at).map(|w| {
@@ -101,6 +105,18 @@ pub fn log(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     for (line, y) in detail.into_iter().zip(inside.y + rule + 1..inside.bottom()) {
         frame.render_widget(Line::raw(line), Rect { y, height: 1, ..inside });
     }
+}
+
+/// A path as seen from its job dir, whose own name stays where it is the whole of it.
+fn below_job(model: &Model, path: &str) -> String {
+    let path = std::path::Path::new(path);
+    let below = model.fleet.jobs().iter().find_map(|job| path.strip_prefix(&job.facts.dir).ok());
+    let shown = match below {
+        Some(rest) if rest.as_os_str().is_empty() => path.file_name().map(std::path::Path::new).unwrap_or(path),
+        Some(rest) => rest,
+        None => path,
+    };
+    shown.display().to_string()
 }
 
 /// One line per job.

@@ -49,6 +49,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused:
     if model.rows.is_empty() || table.order.is_empty() {
         let text = match (model.fleet.jobs(), model.rows.is_empty()) {
             ([], _) => "no job yet",
+            (jobs, true) if jobs.iter().any(|j| !j.settled) => "reading",
             (_, true) => "no trial yet: the first directory can take 20 s to appear",
             _ => "no trial passes the filter; F shows all",
         };
