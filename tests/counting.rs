@@ -453,6 +453,9 @@ fn the_eta_is_a_range_from_durations_and_limits() {
     assert_eq!((eta.low_s, eta.high_s), (None, None));
 }
 
+/// Which job, its trials (task, suffix, kind of end, jitter of the start), finished or not, lock file or not.
+type Directory = (usize, Vec<(usize, u32, u8, i64)>, bool, u8);
+
 /// A world of trials over three tasks, scattered over directories that are copies and moments of up
 /// to three jobs.
 fn world() -> impl Strategy<Value = Vec<J>> {
@@ -460,7 +463,7 @@ fn world() -> impl Strategy<Value = Vec<J>> {
     let dir = (0..3usize, prop::collection::vec(trial, 0..10), prop::bool::ANY, 0..3u8);
     prop::collection::vec(dir, 1..5).prop_map(|dirs| {
         let tasks = ["x", "y", "z"];
-        let build = |(n, (job, trials, finished, plan)): (usize, (usize, Vec<(usize, u32, u8, i64)>, bool, u8))| {
+        let build = |(n, (job, trials, finished, plan)): (usize, Directory)| {
             let plans: [&[(&str, u32)]; 3] = [&[("x", 1), ("y", 2)], &[("x", 2), ("y", 1), ("z", 3)], &[("y", 1)]];
             // One plan per job: a job's directories are the same job.
             let mut j = J::new(&format!("dir{n}"), &format!("job{job}"), plans[job]);

@@ -1,5 +1,5 @@
 //! Live knowledge of job dirs: discovery, torn files, vanishing directories, hostile ones, polling.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod support;
 
@@ -778,4 +778,90 @@ fn polling_and_watching_come_to_the_same() {
     let watched = script(notify());
     assert_eq!(watched.0.len(), 1);
     assert_eq!(script(polling()), watched);
+}
+
+// ---- memory between two looks ----
+
+/// A small generator, so that a failure can be repeated.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+}
+
+/// After any change whatever, one look that remembers must tell the same as a look that does not.
+#[test]
+fn what_is_remembered_never_hides_a_change() {
+    for seed in 0..6 {
+        let mut dice = Dice(seed);
+        let dir = tempfile::tempdir().unwrap();
+        make_job(dir.path());
+        let mut fleet = Fleet::default();
+        let mut follower = Follower::new(vec![dir.path().to_path_buf()], notify());
+        let mut script = Vec::new();
+        for _ in 0..150 {
+            script.push(change(dir.path(), &mut dice));
+            follower.pass(&mut take(&mut fleet));
+            let mut fresh = Fleet::default();
+            Follower::new(vec![dir.path().to_path_buf()], notify()).pass(&mut take(&mut fresh));
+            let (ours, theirs) = (&only(&fleet).trials, &only(&fresh).trials);
+            assert_eq!(ours, theirs, "seed {seed}, after {:#?}", &script[script.len().saturating_sub(8)..]);
+            assert_eq!(only(&fleet).facts, only(&fresh).facts);
+        }
+    }
+}
+
+/// Changes one thing in one of three trials. Never leaves a file torn: that is where memory may
+/// differ.
+fn change(job: &Path, dice: &mut Dice) -> String {
+    let name = ["one__aB3dE5f", "two__aB3dE5f", "three__aB3dE5f"][dice.roll(3) as usize];
+    let trial = job.join(name);
+    if !trial.exists() {
+        begin_trial(job, name);
+        return format!("begin {name}");
+    }
+    let steps = format!(r#"{{"steps":[{}]}}"#, vec![r#"{"source":"agent"}"#; dice.roll(4) as usize].join(","));
+    let reward = format!("{}.{}", dice.roll(2), dice.roll(10));
+    let finished = result("sum-lines", dice.roll(2) as f64);
+    let written: [(&str, &str); 10] = [
+        ("agent/trajectory.json", &steps),
+        ("agent/recording.cast", "x"),
+        ("agent/terminus_2.pane", "x"),
+        ("agent/codex.txt", "x"),
+        ("trial.log", "up\n"),
+        ("artifacts/manifest.json", "[]"),
+        ("verifier/reward.txt", &reward),
+        ("verifier/test-stdout.txt", "ok"),
+        ("exception.txt", "Traceback (most recent call last):\nValueError: x\n"),
+        ("result.json", &finished),
+    ];
+    let (file, text) = written[dice.roll(10) as usize];
+    match dice.roll(12) {
+        0 => {
+            fs::remove_dir_all(&trial).unwrap();
+            format!("remove {name}")
+        }
+        1 => {
+            fs::remove_dir_all(&trial).unwrap();
+            begin_trial(job, name);
+            format!("replace {name}")
+        }
+        2..5 => {
+            drop(fs::remove_file(trial.join(file)));
+            format!("remove {name}/{file}")
+        }
+        5 => {
+            let step = trial.join("steps/first");
+            fs::create_dir_all(step.join("agent")).unwrap();
+            drop(fs::rename(trial.join("agent/trajectory.json"), step.join("agent/trajectory.json")));
+            format!("move the trajectory of {name}")
+        }
+        _ => {
+            fs::write(trial.join(file), text).unwrap();
+            format!("write {name}/{file}: {text}")
+        }
+    }
 }

@@ -596,3 +596,23 @@ fn ten_thousand_trials_parse_in_a_moment() {
     let slack = if cfg!(debug_assertions) { 20 } else { 1 };
     assert!(results.as_millis() < 1000 * slack && plan.as_millis() < 500 * slack);
 }
+
+#[test]
+fn every_hostile_job_dir_gives_facts() {
+    let Some(shared) = support::shared() else { return };
+    let mut seen = 0;
+    for dir in fs::read_dir(shared.join("data/hostile")).unwrap().map(|e| e.unwrap().path()) {
+        let read = |name: &str| fs::read(dir.join(name)).ok();
+        let Some(result) = read("result.json") else { continue };
+        let facts = harbor::job_facts(&dir, read("config.json").as_deref(), None, Some(&result));
+        // Without a config the directory's name is the job's.
+        assert_eq!(&*facts.name, dir.file_name().unwrap().to_str().unwrap());
+        let (planned, file) = facts.n_planned().unwrap();
+        assert!(planned > 0 && file == "result.json");
+        let kinds: Vec<ProblemKind> = facts.problems.iter().map(|p| p.kind).collect();
+        let wanted = if facts.name.contains("no-config") { vec![ProblemKind::Missing] } else { vec![] };
+        assert_eq!(kinds, wanted, "{dir:?}");
+        seen += 1;
+    }
+    assert_eq!(seen, 7);
+}

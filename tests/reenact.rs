@@ -1,6 +1,6 @@
 //! Recorded runs once more, millisecond by millisecond: what the follower says of every trial must be
 //! what the files say, judged by a function of this test's own.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod support;
 

@@ -7,9 +7,19 @@ mod screen;
 mod stage;
 mod support;
 
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use pilothouse::app::detail::{Reply, Request, Slot, Tab};
+use pilothouse::app::detail_worker;
+use pilothouse::app::model::{Look, Theme};
 use stage::Stage;
 
-/// Prints screens for a person: `LOOK=<trial prefix> KEYS=… SIZE=120x40`.
+const SIZES: [(u16, u16); 4] = [(45, 20), (80, 24), (120, 40), (220, 60)];
+
+/// Prints screens for a person: `LOOK=<trial prefix> KEYS=… SIZE=120x40`; `~` between keys shows
+/// the screen in between.
 #[test]
 fn look() {
     let (Some(shared), Ok(prefix)) = (support::shared(), std::env::var("LOOK")) else { return };
@@ -23,4 +33,485 @@ fn look() {
         stage.keys(keys);
         println!("==== {keys}\n{}", stage.text());
     }
+}
+
+/// A copy of the little job whose file times are known.
+fn small_job() -> (tempfile::TempDir, PathBuf) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/trial-view");
+    let dir = tempfile::tempdir().unwrap();
+    let to = dir.path().join("small-job");
+    copy(&from, &to);
+    (dir, to)
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let (from, to) = (entry.as_ref().unwrap().path(), to.join(entry.unwrap().file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::write(&to, fs::read(&from).unwrap()).unwrap();
+        }
+    }
+    let time = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_796_000_000);
+    for entry in fs::read_dir(to).unwrap() {
+        fs::File::open(entry.unwrap().path()).unwrap().set_modified(time).unwrap();
+    }
+}
+
+fn snapshot(stage: &mut Stage) -> String {
+    let buffer = screen::draw_trial(&mut stage.model);
+    assert_eq!(screen::unsafe_cells(&buffer), Vec::<String>::new());
+    screen::dump(&buffer)
+}
+
+#[test]
+fn every_tab_at_every_size() {
+    let (_keep, job) = small_job();
+    for (columns, rows) in SIZES {
+        let mut stage = Stage::new(&[&job], (columns, rows));
+        stage.open("sort-lines");
+        let size = format!("{columns}x{rows}");
+        insta::assert_snapshot!(format!("steps-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab>");
+        insta::assert_snapshot!(format!("episode-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab>");
+        insta::assert_snapshot!(format!("verifier-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab><Tab>");
+        insta::assert_snapshot!(format!("log-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab>");
+        insta::assert_snapshot!(format!("files-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab>");
+        assert!(stage.text().contains("lab/small-1"), "{}", stage.text());
+    }
+}
+
+#[test]
+fn exceptions_and_steps_at_two_sizes() {
+    let (_keep, job) = small_job();
+    for (columns, rows) in [(80, 24), (120, 40)] {
+        let mut stage = Stage::new(&[&job], (columns, rows));
+        let size = format!("{columns}x{rows}");
+        stage.open("draw-map");
+        insta::assert_snapshot!(format!("timeout-steps-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab><Tab><Tab>");
+        insta::assert_snapshot!(format!("exception-{size}"), snapshot(&mut stage));
+        stage.keys("e");
+        assert!(stage.text().contains("call_3()"), "{}", stage.text());
+        stage.open("two-parts");
+        insta::assert_snapshot!(format!("multi-steps-{size}"), snapshot(&mut stage));
+        stage.keys("<Tab><Tab>");
+        insta::assert_snapshot!(format!("multi-verifier-{size}"), snapshot(&mut stage));
+    }
+    let mut stage = Stage::new(&[&job], (80, 24));
+    stage.model.look = Look { ascii: true, theme: Theme::Mono };
+    stage.open("sort-lines");
+    let text = snapshot(&mut stage);
+    assert!(text.is_ascii(), "{text}");
+    insta::assert_snapshot!("steps-ascii-80x24", text);
+}
+
+#[test]
+fn secrets_are_masked_and_keys_are_seen() {
+    let (_keep, job) = small_job();
+    let mut stage = Stage::new(&[&job], (100, 50));
+    stage.open("sort-lines");
+    stage.keys("<Tab>]");
+    let text = stage.text();
+    assert!(text.contains("MIRROR_TOKEN=[masked] [Enter]"), "{text}");
+    assert!(
+        text.contains("q (no Enter)") && text.contains("[C-c]") && text.contains("10 s  sort /data/in.txt"),
+        "{text}"
+    );
+    assert!(!text.contains("abcdef123456"));
+    stage.open("draw-map");
+    stage.keys("<Tab><Tab><Tab>");
+    let text = stage.text();
+    assert!(text.contains("[masked]") && !text.contains("not-a-real-key"), "{text}");
+}
+
+#[test]
+fn recorded_trials_say_what_happened() {
+    let Some(shared) = support::shared() else { return };
+    let job = shared.join("data/jobs/b-terminus2-mix-0.21.0");
+    let mut stage = Stage::new(&[&job], (120, 40));
+    stage.open("two-steps");
+    let text = stage.text();
+    for part in ["step first", "step second", "agent: second", "setup of the next step", "teardown", "8 episodes"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert_eq!(stage.model.trial.as_ref().unwrap().n_steps(), 10);
+    stage.keys("GG");
+    assert_eq!(stage.model.trial.as_ref().unwrap().episode(), Some(7));
+    stage.open("llm-context");
+    let text = stage.text();
+    assert!(text.contains("system, 3 helper"), "{text}");
+    stage.keys("j<Tab>");
+    assert!(stage.text().contains("see trajectory.summarization-1-summary.json"), "{}", stage.text());
+    stage.open("half-done");
+    let text = stage.text();
+    assert!(text.contains("AgentTimeoutError") && text.contains("passed") && text.contains("reward 1"), "{text}");
+    assert!(text.contains("3 entered, cut off"), "{text}");
+    stage.open("no-reward");
+    stage.keys("<Tab><Tab>");
+    let text = stage.text();
+    assert!(text.contains("no reward; the trial ended with RewardFileNotFoundError"), "{text}");
+    assert!(text.contains("verifier crashed before writing a reward"), "{text}");
+    stage.open("csv-sum");
+    stage.keys("<Tab><Tab>");
+    let text = stage.text();
+    for key in ["reward ", "file_exists", "sum_correct", "reward.json as written"] {
+        assert!(text.contains(key), "{key}\n{text}");
+    }
+}
+
+#[test]
+fn every_recorded_and_hostile_trial_can_be_looked_at() {
+    let Some(shared) = support::shared() else { return };
+    for (at, folder) in ["data/jobs", "data/hostile"].iter().enumerate() {
+        let mut stage = Stage::new(&[&shared.join(folder)], (80, 24));
+        let names: Vec<String> =
+            stage.model.fleet.jobs().iter().flat_map(|j| j.trials.keys().map(|n| n.to_string())).collect();
+        assert!(names.len() > [100, 20][at], "{}", names.len());
+        for (i, name) in names.iter().enumerate() {
+            let (columns, rows) = SIZES[i % 4];
+            stage.resize(columns, rows);
+            stage.open(name);
+            for _ in Tab::ALL {
+                stage.buffer();
+                stage.keys("eGj<Tab>");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_that_goes_back_is_said() {
+    let Some(shared) = support::shared() else { return };
+    let mut stage = Stage::new(&[&shared.join("data/hostile/times")], (120, 40));
+    let names: Vec<String> =
+        stage.model.fleet.jobs().iter().flat_map(|j| j.trials.keys().map(|n| n.to_string())).collect();
+    let mut said = 0;
+    for name in names {
+        stage.open(&name);
+        said += usize::from(stage.text().contains("clock went"));
+    }
+    assert!(said > 0);
+}
+
+#[test]
+fn a_search_goes_through_what_is_not_loaded() {
+    let (_keep, job) = small_job();
+    let trial = job.join("sort-lines__aaaaaaa");
+    let long: String = (0..90_000).map(|i| format!("line {i} of the log\n")).collect();
+    fs::write(trial.join("trial.log"), long.replace("line 70000 ", "line 70000 NEEDLE ")).unwrap();
+    let mut stage = Stage::new(&[&job], (120, 40));
+    stage.open("sort-lines");
+    // Steps: one match in the second episode's command, one in the system prompt's step.
+    stage.keys("g/wc -l<Enter>");
+    assert!(stage.text().contains("wc -l: found"), "{}", stage.text());
+    assert_eq!(stage.model.trial.as_ref().unwrap().cursor, 1);
+    stage.keys("..");
+    assert!(stage.text().contains("found past the end"), "{}", stage.text());
+    stage.keys("/mirror<Enter>");
+    assert_eq!(stage.model.trial.as_ref().unwrap().cursor, 4);
+    // Folded text is unfolded by its match.
+    stage.keys("/print it whole<Enter>");
+    let text = stage.text();
+    assert!(text.contains("I should not print it whole"), "{text}");
+    // Log: far beyond the window, from the end upwards and round.
+    stage.keys("<Esc><Tab><Tab><Tab><Tab>");
+    assert!(stage.text().contains("line 89999"), "{}", stage.text());
+    stage.keys("/needle<Enter>");
+    let text = stage.text();
+    assert!(text.contains("line 70000 NEEDLE"), "{text}");
+    assert!(!text.contains("line 89999"));
+    stage.keys(",");
+    assert!(stage.text().contains("line 70000 NEEDLE"));
+    stage.keys("/no such thing<Enter>");
+    assert!(stage.text().contains("no such thing: not found"), "{}", stage.text());
+    // Paging reads the next windows: nothing is skipped.
+    stage.keys("<Esc>g");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..200 {
+        for line in stage.text().lines() {
+            if let Some((_, rest)) = line.split_once("line ")
+                && let Some(n) = rest.split(' ').next().and_then(|n| n.parse::<u32>().ok())
+            {
+                seen.insert(n);
+            }
+        }
+        stage.keys(" ");
+    }
+    let top = *seen.last().unwrap();
+    assert!(top > 5000, "{top}");
+    assert_eq!(seen.len() as u32, top + 1);
+}
+
+fn step(n: usize, episode: usize, extra: &str) -> String {
+    format!(
+        r#"{{"step_id":{n},"timestamp":"2026-11-29T18:{:02}:{:02}+00:00","source":"agent","message":"Analysis: a{episode}\nPlan: plan number {episode}.","tool_calls":[{{"tool_call_id":"c","function_name":"bash_command","arguments":{{"keystrokes":"echo {episode}\n","duration":1}}}}],"observation":{{"results":[{{"content":"out {episode} {extra}"}}]}},"metrics":{{"prompt_tokens":10,"completion_tokens":5}}}}"#,
+        n / 60 % 60,
+        n % 60,
+    )
+}
+
+fn trajectory(episodes: usize, extra: &str) -> String {
+    let steps: Vec<String> = (1..=episodes).map(|e| step(e, e, extra)).collect();
+    format!(r#"{{"schema_version":"ATIF-v1.7","steps":[{}],"final_metrics":{{}}}}"#, steps.join(",\n"))
+}
+
+/// A job with one trial that runs.
+fn live_job() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("live");
+    let trial = job.join("grow__1234567");
+    fs::create_dir_all(trial.join("agent")).unwrap();
+    fs::write(job.join("config.json"), r#"{"job_name":"live"}"#).unwrap();
+    let stats = r#"{"id":"j","n_total_trials":1,"started_at":"2026-11-29T18:00:00","finished_at":null,"stats":{}}"#;
+    fs::write(job.join("result.json"), stats).unwrap();
+    fs::write(trial.join("lock.json"), "{}").unwrap();
+    fs::write(trial.join("config.json"), r#"{"task":{"path":"tasks/grow"},"agent":{"name":"terminus-2"}}"#).unwrap();
+    fs::write(trial.join("trial.log"), "begun\n").unwrap();
+    (dir, job, trial)
+}
+
+#[test]
+fn a_running_trial_is_followed() {
+    let (_keep, job, trial) = live_job();
+    let mut stage = Stage::new(&[&job], (120, 40));
+    stage.open("grow");
+    let text = stage.text();
+    assert!(text.contains("no trajectory.json yet: the first episode is"), "{text}");
+    let path = trial.join("agent/trajectory.json");
+    fs::write(&path, trajectory(3, "")).unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert!(text.contains("plan number 3.") && text.contains("following"), "{text}");
+    assert!(text.contains("4 under way"), "{text}");
+    assert_eq!(stage.model.trial.as_ref().unwrap().cursor, 2);
+    // Grown: the cursor goes along.
+    fs::write(&path, trajectory(4, "")).unwrap();
+    stage.scan();
+    assert_eq!(stage.model.trial.as_ref().unwrap().cursor, 3);
+    // Moved away from the end: the place is kept.
+    stage.keys("k");
+    fs::write(&path, trajectory(6, "")).unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert_eq!(stage.model.trial.as_ref().unwrap().cursor, 2);
+    assert!(text.contains("3 of 6"), "{text}");
+    // Torn: the last good reading stays.
+    let whole = trajectory(7, "");
+    fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert!(text.contains("3 of 6") && text.contains("being written"), "{text}");
+    fs::write(&path, &whole).unwrap();
+    stage.scan();
+    assert!(stage.text().contains("3 of 7") && !stage.text().contains("being written"), "{}", stage.text());
+    // Vanished: it is said, and what was read is kept.
+    fs::remove_file(&path).unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert!(text.contains("vanished") && text.contains("of 7"), "{text}");
+}
+
+#[test]
+fn a_growing_log_is_followed_and_a_vanished_one_kept() {
+    let (_keep, job, trial) = live_job();
+    let mut stage = Stage::new(&[&job], (80, 24));
+    stage.open("grow");
+    stage.keys("<Tab><Tab><Tab><Tab>");
+    assert!(stage.text().contains("begun") && stage.text().contains("following"), "{}", stage.text());
+    let long: String = (0..400).map(|i| format!("entry {i}\n")).collect();
+    fs::write(trial.join("trial.log"), &long).unwrap();
+    stage.scan();
+    assert!(stage.text().contains("entry 399"), "{}", stage.text());
+    stage.keys("kkk");
+    let before: Vec<String> = stage.text().lines().skip(9).take(5).map(str::to_string).collect();
+    fs::write(trial.join("trial.log"), long + "more\nand more\n").unwrap();
+    stage.scan();
+    let after: Vec<String> = stage.text().lines().skip(9).take(5).map(str::to_string).collect();
+    assert_eq!(before, after);
+    stage.keys("G");
+    assert!(stage.text().contains("and more"), "{}", stage.text());
+    fs::remove_file(trial.join("trial.log")).unwrap();
+    fs::write(trial.join("agent/x"), "").unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert!(text.contains("vanished") || text.contains("no logs"), "{text}");
+    assert!(text.contains("and more"), "{text}");
+}
+
+#[test]
+fn steps_that_move_away_are_found_where_they_went() {
+    let (_keep, job, trial) = live_job();
+    fs::write(trial.join("agent/trajectory.json"), trajectory(3, "")).unwrap();
+    let mut stage = Stage::new(&[&job], (120, 40));
+    stage.open("grow");
+    fs::create_dir_all(trial.join("steps/one/agent")).unwrap();
+    fs::rename(trial.join("agent/trajectory.json"), trial.join("steps/one/agent/trajectory.json")).unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert_eq!(stage.model.trial.as_ref().unwrap().n_steps(), 3, "{text}");
+    assert!(!text.contains("vanished"), "{text}");
+    fs::write(trial.join("agent/trajectory.json"), trajectory(2, "")).unwrap();
+    stage.scan();
+    let text = stage.text();
+    assert_eq!(stage.model.trial.as_ref().unwrap().n_steps(), 5, "{text}");
+    assert!(text.contains("step one") && text.contains("under way"), "{text}");
+}
+
+fn resident() -> u64 {
+    let statm = fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    statm.split(' ').nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+#[test]
+fn a_large_trajectory_opens_at_once_in_little_memory() {
+    let (_keep, job, trial) = live_job();
+    let path = trial.join("agent/trajectory.json");
+    fs::write(&path, trajectory(3000, &"x".repeat(10_000))).unwrap();
+    assert!(fs::metadata(&path).unwrap().len() > 30_000_000);
+    let mut stage = Stage::new(&[&job], (120, 40));
+    let (memory, begin) = (resident(), Instant::now());
+    let mut first = None;
+    let mut loader = detail_worker::Loader::default();
+    loader.handle(Request::Open { serial: 0, dir: trial.clone() }, &mut |reply| {
+        if let Reply::Steps { parts, .. } = &reply {
+            first = Some((begin.elapsed(), parts[0].steps, parts[0].indexed));
+        }
+    });
+    let (time, steps, share) = first.expect("the first slice is answered with");
+    println!("first screen after {time:?}: {steps} steps, {:.0} % indexed", share * 100.0);
+    assert!(time < Duration::from_secs(2) && steps > 100 && share < 0.9, "{time:?} {steps} {share}");
+    drop(loader);
+    stage.open("grow");
+    println!("all indexed after {:?}, {} kB more", begin.elapsed(), resident().saturating_sub(memory) / 1000);
+    assert!(resident().saturating_sub(memory) < 25_000_000, "{}", resident().saturating_sub(memory));
+    assert!(stage.text().contains("3000 of 3000"), "{}", stage.text());
+    stage.keys("g");
+    for _ in 0..40 {
+        stage.keys(" ");
+        let view = stage.model.trial.as_ref().unwrap();
+        assert!(view.heads.len() <= 240 && view.head(view.cursor).is_some());
+    }
+    stage.keys("/plan number 2222<Enter>");
+    assert_eq!(stage.model.trial.as_ref().unwrap().cursor, 2221);
+    assert!(resident().saturating_sub(memory) < 40_000_000);
+}
+
+#[test]
+fn traps_neither_hang_nor_lead_outside() {
+    let (keep, job, trial) = live_job();
+    let secret = keep.path().join("outside.txt");
+    fs::write(&secret, "OUTSIDE").unwrap();
+    let fifo = |path: PathBuf| {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    fifo(trial.join("agent/trajectory.json"));
+    fs::create_dir_all(trial.join("verifier")).unwrap();
+    fifo(trial.join("verifier/test-stdout.txt"));
+    fs::remove_file(trial.join("trial.log")).unwrap();
+    std::os::unix::fs::symlink(&secret, trial.join("trial.log")).unwrap();
+    std::os::unix::fs::symlink(keep.path(), trial.join("steps")).unwrap();
+    fs::create_dir(trial.join("exception.txt")).unwrap();
+    let esc = "\u{1b}[2J\u{1b}]52;c;aGk=\u{7}\u{202e}evil\u{0}";
+    fs::write(
+        trial.join("verifier/ctrf.json"),
+        serde_json::json!({"results":{"tests":[{"name":esc,"status":"failed","message":esc}]}}).to_string(),
+    )
+    .unwrap();
+    fs::write(trial.join("agent/esc.log"), format!("{esc}\n\u{9b}31m red\n")).unwrap();
+    use std::os::unix::ffi::OsStrExt;
+    fs::write(trial.join(std::ffi::OsStr::from_bytes(b"odd\xffname")), "x").unwrap();
+    fs::write(trial.join("a\u{1b}[31mname"), "x").unwrap();
+    let begin = Instant::now();
+    for (columns, rows) in SIZES {
+        let mut stage = Stage::new(&[&job], (columns, rows));
+        stage.open("grow");
+        assert!(stage.text().contains("FIFO"), "{}", stage.text());
+        for tab in Tab::ALL {
+            let text = stage.text();
+            assert!(!text.contains("OUTSIDE"), "{tab:?}\n{text}");
+            if tab == Tab::Files {
+                for _ in 0..12 {
+                    stage.keys("<Enter>");
+                    let text = stage.text();
+                    assert!(!text.contains("OUTSIDE"), "{text}");
+                    stage.keys(if stage.model.trial.as_ref().unwrap().files.open.is_some() { "qj" } else { "j" });
+                    if stage.model.trial.is_none() {
+                        break;
+                    }
+                }
+            }
+            stage.keys("eG<Tab>");
+        }
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+}
+
+#[test]
+fn files_are_walked_one_level_at_a_time() {
+    let (_keep, job) = small_job();
+    fs::write(job.join("sort-lines__aaaaaaa/agent/blob.bin"), [0u8, 1, 2, 255]).unwrap();
+    let mut stage = Stage::new(&[&job], (80, 24));
+    stage.open("sort-lines");
+    stage.keys("LL");
+    assert_eq!(stage.model.trial.as_ref().unwrap().tab, Tab::Files);
+    stage.keys("<Enter>");
+    assert!(stage.text().contains("blob.bin") && stage.text().contains("../"), "{}", stage.text());
+    stage.keys("j<Enter>");
+    assert!(stage.text().contains("no text: 4 bytes") && stage.text().contains("00 01 02 ff"), "{}", stage.text());
+    stage.keys("y");
+    assert!(stage.copied.last().unwrap().ends_with("sort-lines__aaaaaaa/agent/blob.bin"));
+    stage.keys("q");
+    assert!(stage.text().contains("trajectory.json"), "{}", stage.text());
+    stage.keys("q");
+    let text = stage.text();
+    assert!(text.contains("agent/") && text.contains("the trial's directory"), "{text}");
+    // Back on the directory that was left.
+    assert_eq!(stage.model.trial.as_ref().unwrap().files.cursor, 0);
+    stage.keys("q");
+    assert!(stage.model.trial.is_none());
+}
+
+#[test]
+fn the_thread_answers_and_drops_what_is_superseded() {
+    let (_keep, job) = small_job();
+    let dir = job.join("sort-lines__aaaaaaa");
+    let (sender, replies) = std::sync::mpsc::channel();
+    let handle = detail_worker::spawn(move |reply| sender.send(reply).is_ok());
+    handle.ask(Request::Open { serial: 7, dir });
+    for n in 0..50 {
+        handle.ask(Request::Step { serial: 7, n: n % 6 });
+    }
+    handle.ask(Request::Step { serial: 7, n: 4 });
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut steps = 0;
+    loop {
+        let reply = replies.recv_timeout(deadline - Instant::now()).expect("an answer to the last wish");
+        if let Reply::Step { n, .. } = reply {
+            steps += 1;
+            if n == 4 && steps > 0 && replies.recv_timeout(Duration::from_millis(200)).is_err() {
+                break;
+            }
+        }
+    }
+    assert!(steps < 51);
+    drop(handle);
+    assert!(replies.recv_timeout(Duration::from_secs(5)).is_err());
+    let batch = detail_worker::latest(vec![
+        Request::Step { serial: 1, n: 1 },
+        Request::Close,
+        Request::Open { serial: 2, dir: PathBuf::new() },
+        Request::Text { serial: 2, slot: Slot::Log, nth: None, path: None, at: pilothouse::app::detail::At::End },
+        Request::Step { serial: 2, n: 1 },
+        Request::Step { serial: 2, n: 2 },
+        Request::Text { serial: 2, slot: Slot::File, nth: None, path: None, at: pilothouse::app::detail::At::End },
+    ]);
+    assert_eq!(batch.len(), 4, "{batch:?}");
+    assert!(matches!(batch.last(), Some(Request::Text { slot: Slot::File, .. })));
 }

@@ -79,6 +79,8 @@ pub struct Picture {
     pub indexing: Option<f64>,
     /// Still on the way to the wanted position.
     pub seeking: bool,
+    /// The rows are the end as its last output alone shows it; the exact screen is on its way.
+    pub preview: bool,
     /// Places of markers, as shares of the length, with labels.
     pub markers: Vec<(f64, String)>,
     /// Places of episodes, as shares of the length; None: no episode index.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::replay::{Picture, Reply, Request, Source};
-use crate::cast::{self, Player, SearchStep, Target, Work, episodes};
+use crate::cast::{self, Player, Screen, SearchStep, Target, Work, episodes};
 use crate::harbor::dir::{Dir, EntryKind};
 use crate::harbor::trajectory::{Source as StepSource, StepPlace, TrajectoryIndex};
 use crate::job::{Stamp, text};
@@ -117,6 +117,8 @@ struct Session {
     casts: Vec<String>,
     at: usize,
     player: Player,
+    /// What the end most likely looks like, until the exact screen is there.
+    preview: Option<Screen>,
     /// The trajectory being indexed for the times of its episodes.
     trajectory: Option<TrajectoryIndex>,
     stamps: Vec<Option<Stamp>>,
@@ -153,6 +155,7 @@ impl Session {
             casts,
             at: 0,
             player,
+            preview: None,
             trajectory: None,
             stamps: Vec::new(),
             offsets: None,
@@ -312,13 +315,17 @@ impl Session {
     fn command(&mut self, request: Request) -> Result<(), String> {
         self.note = None;
         self.working = true;
+        self.preview = None;
         match request {
             Request::Open(_) | Request::Close => {}
             Request::Toggle => self.player.toggle(),
             Request::Skip(seconds) => self.player.skip(seconds),
             Request::Step(by) => self.player.step(by),
             Request::Percent(p) => self.player.seek(Target::Percent(p)),
-            Request::End => self.player.follow(true),
+            Request::End => {
+                self.player.follow(true);
+                self.preview = self.player.is_seeking().then(|| self.player.preview_end()).flatten();
+            }
             Request::Faster(true) => self.player.faster(),
             Request::Faster(false) => self.player.slower(),
             Request::IdleCap => self.player.next_idle_cap(),
@@ -375,7 +382,8 @@ impl Session {
 
     fn picture(&self) -> Picture {
         let p = &self.player;
-        let screen = p.screen();
+        let preview = self.preview.as_ref().filter(|_| p.is_seeking());
+        let screen = preview.unwrap_or_else(|| p.screen());
         let length = p.playback_duration();
         let share = |recorded: Duration| {
             let total = length.as_secs_f64();
@@ -397,6 +405,7 @@ impl Session {
             following: p.is_following(),
             indexing: (!progress.indexed).then(|| progress.bytes as f64 / progress.of.max(1) as f64),
             seeking: p.is_seeking(),
+            preview: preview.is_some(),
             markers: p
                 .markers()
                 .iter()

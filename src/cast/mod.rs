@@ -8,6 +8,7 @@
 //! | `timeline` | recorded time and playback time, with silences cut |
 //! | `screen` | the emulated screen; the only place that knows `avt` |
 //! | `keyframe` | kept screens, so that a seek emulates a short stretch only |
+//! | `preview` | the end of a huge recording at once, not yet exact |
 //! | `search` | search in the output text |
 //! | [`episodes`] | episodes of the agent on the recording's time line |
 //! | `player` | all of it together |
@@ -67,6 +68,7 @@ mod format;
 mod index;
 mod keyframe;
 mod player;
+mod preview;
 mod screen;
 mod search;
 mod source;

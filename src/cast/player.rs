@@ -405,6 +405,13 @@ impl Player {
         self.set_idle_cap(IDLE_CAPS.get(next).copied().flatten().map(Duration::from_secs));
     }
 
+    /// What the end most likely looks like, from the last output alone: to show while a seek to the
+    /// end of a huge recording is still on its way. It lacks what was drawn long before the end.
+    /// Reads 256 KiB; None when that tells nothing.
+    pub fn preview_end(&self) -> Option<Screen> {
+        super::preview::end_of(&*self.source, &self.index.header).ok().flatten()
+    }
+
     // ------------------------------------------------------------------ seek
 
     /// Goes to a place. What takes no more than some 15 ms is done at once; otherwise (or when the

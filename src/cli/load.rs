@@ -7,18 +7,6 @@ use crate::follow::{Follower, Options};
 use crate::job::text::{clean, mask_secrets};
 use crate::job::{Fleet, Problem, ProblemKind, Stamp};
 
-/// Exit codes of the headless commands.
-pub mod code {
-    /// Nothing needs a person.
-    pub const FINE: u8 = 0;
-    /// Something needs a person.
-    pub const ATTENTION: u8 = 1;
-    /// Wrong arguments: no such directory, not a job, jobs that do not go together.
-    pub const USAGE: u8 = 2;
-    /// Stopped by a signal.
-    pub const SIGNAL: u8 = 130;
-}
-
 /// Reads everything once.
 ///
 /// # Errors

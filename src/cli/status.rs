@@ -7,7 +7,7 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::load::{self, code};
+use super::{FINE, NEEDS_PERSON, SIGNAL, USAGE, load};
 use crate::follow::{Follower, Options as FollowOptions};
 use crate::job::fleet::StateKind;
 use crate::job::slots::Rule;
@@ -49,7 +49,7 @@ pub fn run(args: &StatusArgs) -> u8 {
         Ok(fleet) => fleet,
         Err(errors) => {
             load::complain("status", &errors);
-            return code::USAGE;
+            return USAGE;
         }
     };
     let report = Report::new(&fleet, load::now());
@@ -81,7 +81,7 @@ impl Report {
     }
 
     fn code(&self) -> u8 {
-        if self.tally.needs_person() { code::ATTENTION } else { code::FINE }
+        if self.tally.needs_person() { NEEDS_PERSON } else { FINE }
     }
 }
 
@@ -90,7 +90,7 @@ fn watch(args: &StatusArgs) -> u8 {
         Ok(runtime) => runtime,
         Err(error) => {
             load::complain("status", &[format!("no event loop: {error}")]);
-            return code::ATTENTION;
+            return NEEDS_PERSON;
         }
     };
     runtime.block_on(watching(args))
@@ -100,7 +100,7 @@ async fn watching(args: &StatusArgs) -> u8 {
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
         load::complain("status", &["signals can not be caught".to_string()]);
-        return code::ATTENTION;
+        return NEEDS_PERSON;
     };
     let follower = Follower::new(args.dirs.clone(), FollowOptions::default());
     let remote = follower.remote();
@@ -111,8 +111,8 @@ async fn watching(args: &StatusArgs) -> u8 {
     let mut printed: Option<Printed> = None;
     let code = loop {
         tokio::select! {
-            _ = interrupt.recv() => break code::SIGNAL,
-            _ = terminate.recv() => break code::SIGNAL,
+            _ = interrupt.recv() => break SIGNAL,
+            _ = terminate.recv() => break SIGNAL,
             batch = events.recv() => match batch {
                 Some(batch) => {
                     batch.into_iter().for_each(|event| fleet.apply(event));
@@ -121,14 +121,14 @@ async fn watching(args: &StatusArgs) -> u8 {
                         batch.into_iter().for_each(|event| fleet.apply(event));
                     }
                 }
-                None => break code::ATTENTION,
+                None => break NEEDS_PERSON,
             },
             () = tokio::time::sleep(PACE) => {}
         }
         let errors = load::wrong_roots(&fleet, &args.dirs);
         if !fleet.problems.is_empty() && fleet.jobs().is_empty() && !errors.is_empty() {
             load::complain("status", &errors);
-            break code::USAGE;
+            break USAGE;
         }
         if fleet.jobs().is_empty() || fleet.jobs().iter().any(|job| !job.settled) {
             continue;
@@ -140,7 +140,7 @@ async fn watching(args: &StatusArgs) -> u8 {
         let due = finished || printed.as_ref().is_none_or(|p| p.at.elapsed() >= PACE);
         if !(changed && due) {
             if finished {
-                break printed.as_ref().map_or(code::FINE, |p| p.code);
+                break printed.as_ref().map_or(FINE, |p| p.code);
             }
             continue;
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::load::{self, code};
+use super::{FINE, NEEDS_PERSON, USAGE, load};
 use crate::follow::Options as FollowOptions;
 use crate::job::merge::How;
 use crate::job::slots::Rule;
@@ -28,6 +28,7 @@ pub struct TallyArgs {
     /// Which of two scored trials of one slot counts
     #[arg(long, value_enum, default_value = "earlier")]
     pub rule: RuleArg,
+    /// Form of the report
     #[command(flatten)]
     pub format: TallyFormat,
 }
@@ -92,7 +93,7 @@ pub fn run(args: &TallyArgs) -> u8 {
         Ok(fleet) => fleet,
         Err(errors) => {
             load::complain("tally", &errors);
-            return code::USAGE;
+            return USAGE;
         }
     };
     let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
@@ -100,7 +101,7 @@ pub fn run(args: &TallyArgs) -> u8 {
         Ok(tally) => tally,
         Err(refusal) => {
             load::complain("tally", &[refusal.to_string()]);
-            return code::USAGE;
+            return USAGE;
         }
     };
     let text = match args.format {
@@ -109,5 +110,5 @@ pub fn run(args: &TallyArgs) -> u8 {
         _ => plain::tally(&fleet, &tally),
     };
     load::print(&text);
-    if tally.needs_person() { code::ATTENTION } else { code::FINE }
+    if tally.needs_person() { NEEDS_PERSON } else { FINE }
 }

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::probe::{Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
-use super::progress as trajectory;
 use crate::harbor::config::{self, TrialConfigFile};
 use crate::harbor::dir::{Dir, EntryKind, Meta};
-use crate::harbor::early;
 use crate::harbor::result::TrialResultFile;
+use crate::harbor::{early, trajectory};
 use crate::job::{
     EarlyException, EarlyReward, Evidence, FileFact, Limits, Problem, ProblemKind, Progress, RewardValue, Stamp, Trial,
     time,
@@ -32,7 +31,7 @@ const BIG_TRAJECTORY: u64 = 2 << 20;
 const MAX_STEPS: usize = 1000;
 /// Kernels keep file times in ticks: two writes closer than this may leave the same time, so that a
 /// file this young is read once more.
-const TICK: Duration = Duration::from_millis(20);
+pub(super) const TICK: Duration = Duration::from_millis(20);
 
 /// What is remembered of an unfinished trial.
 #[derive(Debug, Default)]
@@ -47,7 +46,7 @@ pub(super) struct Unfinished {
     config_tried: Option<FileId>,
     lock: Option<(FileId, TrialConfigFile)>,
     trajectories: BTreeMap<Box<str>, Tracked<Progress>>,
-    reward: Option<(Box<str>, Tracked<EarlyReward>, Option<Arc<str>>)>,
+    reward: Option<Reward>,
     exception: Option<(Option<FileId>, EarlyException)>,
     steps: Vec<Arc<str>>,
     shown: Option<Box<Trial>>,
@@ -61,6 +60,16 @@ struct Tracked<T> {
     inode_state: u64,
     good: Option<T>,
     parsed: Option<(Instant, Duration)>,
+}
+
+/// A reward file as last read.
+#[derive(Debug)]
+struct Reward {
+    path: Box<str>,
+    read: Option<FileId>,
+    reward: EarlyReward,
+    /// What is wrong with it.
+    odd: Option<Arc<str>>,
 }
 
 impl Unfinished {
@@ -90,9 +99,17 @@ impl Unfinished {
         self.print.iter().any(|(path, id)| **path == *rel && id.is_some_and(|id| id.size() > 0))
     }
 
-    /// Has the next look read everything, although no file changed.
-    pub fn expect_more(&mut self) {
+    /// Has the next look read everything: there was an event, whatever the times say.
+    pub fn expect_change(&mut self) {
         self.pending = true;
+    }
+
+    /// True when the limit of one of these tasks would be news; the next look then reads everything
+    /// again.
+    pub fn wants_limit(&mut self, tasks: &[Arc<str>]) -> bool {
+        let wants = self.shown.as_ref().is_some_and(|t| t.limits.agent.is_none() && tasks.contains(&t.task));
+        self.pending |= wants;
+        wants
     }
 }
 
@@ -123,8 +140,8 @@ pub(super) fn looks_like_trial(name: &str) -> bool {
     })
 }
 
-/// A finished trial, from its result alone.
-pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Trial {
+/// A finished trial, from its result; its task has been looked up once for all its trials.
+pub(super) fn finished(file: TrialResultFile, limits: Limits, name: &str, path: &Arc<str>) -> Trial {
     let mut trial = blank(name);
     let config = &file.config;
     trial.task = config.task.clone().unwrap_or_else(|| {
@@ -133,8 +150,7 @@ pub(super) fn finished(file: TrialResultFile, name: &str, path: &Arc<str>) -> Tr
     });
     trial.agent.clone_from(&config.agent);
     trial.model.clone_from(&config.model);
-    // Without `task.toml`: a finished trial is worth one opened file, and its spans tell more.
-    trial.limits = config::limits(config, None);
+    trial.limits = limits;
     for note in &file.notes {
         trial.problems.push(Problem {
             kind: ProblemKind::Unreadable,
@@ -297,12 +313,20 @@ impl Gather<'_> {
     /// Names (lossy) and kinds. None when it can not be listed.
     fn list(&mut self, rel: &str) -> Option<Vec<(String, EntryKind)>> {
         Counters::add(&self.look.counters.lists);
+        // The directory was looked at before, so that a change since shows, unless in the same tick.
+        let at = self.dir.stat(rel).ok().map(|m| m.modified);
+        if at.is_some_and(|at| time::age(at, self.look.now) < TICK) {
+            self.look_again(TICK * 2);
+        }
         let entries = if rel.is_empty() { self.dir.list() } else { self.dir.sub(rel).and_then(|d| d.list()) };
         let entries = entries.ok()?;
         Some(entries.into_iter().map(|e| (e.name.to_string_lossy().into_owned(), e.kind)).collect())
     }
 
     fn look_again(&mut self, after: Duration) {
+        if self.look.last {
+            return;
+        }
         self.again = Some(self.again.map_or(after, |a| a.min(after)));
     }
 
@@ -386,13 +410,13 @@ impl Gather<'_> {
         e.pane = self.file("agent/terminus_2.pane").map(|m| fact(&m));
         e.cast = self.file("agent/recording.cast").map(|m| fact(&m));
         e.agent_output = entries.iter().any(|(name, kind)| is_output(name, *kind));
-        let mut chain: Vec<(u32, &str)> =
-            entries.iter().filter_map(|(name, _)| Some((chain_number(name)?, name.as_str()))).collect();
-        chain.sort_unstable();
+        let files = trajectory::trajectory_files(entries.iter().map(|(name, _)| name.as_str()));
+        let main = files.main.then(|| "trajectory.json".to_string());
+        let chain: Vec<String> = main.into_iter().chain(files.continuations.into_iter().map(|(_, n)| n)).collect();
         known.trajectories.retain(|path, _| {
-            !path.starts_with("agent/") || chain.iter().any(|(_, name)| path.strip_prefix("agent/") == Some(name))
+            !path.starts_with("agent/") || chain.iter().any(|name| path.strip_prefix("agent/") == Some(name))
         });
-        for (_, name) in chain {
+        for name in chain {
             let Some(part) = self.trajectory(known, &format!("agent/{name}")) else { continue };
             e.trajectory = Some(match e.trajectory {
                 None => part,
@@ -446,25 +470,25 @@ impl Gather<'_> {
     ) -> Option<EarlyReward> {
         let meta = self.file(rel).filter(|m| m.size > 0)?;
         let id = FileId::from(&meta);
-        let fresh = known.reward.as_ref().is_some_and(|(path, t, _)| &**path == rel && t.tried == Some(id));
-        if !fresh {
+        let known_one = known.reward.as_ref().filter(|r| &*r.path == rel && r.read == Some(id));
+        if known_one.is_none() {
             Counters::add(&self.look.counters.files);
             let bytes = self.dir.read(rel, REWARD_CAP).map(|b| b.data).unwrap_or_default();
             let rewards = if rel.ends_with(".json") { early::reward_json(&bytes) } else { early::reward_txt(&bytes) };
             let odd = match rewards.primary_entry() {
-                Some((key, RewardValue::Unreadable(value))) => Some(format!("reward {key} is {value}, not a number")),
+                Some((key, RewardValue::Unreadable(value))) => {
+                    Some(Arc::from(format!("reward {key} is {value}, not a number")))
+                }
                 _ => None,
             };
-            let good = EarlyReward { value: rewards.primary(), at: meta.modified };
-            let tried = self.read_state(&meta);
-            let tracked = Tracked { tried, inode_state: meta.inode, good: Some(good), parsed: None };
-            known.reward = Some((rel.into(), tracked, odd.map(Arc::from)));
+            let reward = EarlyReward { value: rewards.primary(), at: meta.modified };
+            known.reward = Some(Reward { path: rel.into(), read: self.read_state(&meta), reward, odd });
         }
-        let (_, tracked, odd) = known.reward.as_ref()?;
-        if let Some(odd) = odd {
+        let read = known.reward.as_ref()?;
+        if let Some(odd) = &read.odd {
             problems.push(self.look.problem(ProblemKind::RewardUnreadable, name, rel, odd));
         }
-        tracked.good
+        Some(read.reward)
     }
 
     /// Names of `steps/*` in order of appearance: as met before, new ones by their time.
@@ -513,14 +537,6 @@ fn is_output(name: &str, kind: EntryKind) -> bool {
     matches!(kind, EntryKind::File | EntryKind::Dir) && !left_by_setup && !name.starts_with("trajectory.")
 }
 
-/// 0 for `trajectory.json`, n for `trajectory.cont-<n>.json`.
-fn chain_number(name: &str) -> Option<u32> {
-    if name == "trajectory.json" {
-        return Some(0);
-    }
-    name.strip_prefix("trajectory.cont-")?.strip_suffix(".json")?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -533,8 +549,6 @@ mod tests {
         assert!(!looks_like_trial("__AzLKGfv"));
         assert!(!looks_like_trial("x__../abc"));
         assert_eq!(task_of("a__b__AzLKGfv"), "a__b");
-        assert_eq!(chain_number("trajectory.cont-12.json"), Some(12));
-        assert_eq!(chain_number("trajectory.summarization-1-summary.json"), None);
         assert!(!is_output("terminus_2.pane", EntryKind::File));
         assert!(is_output("codex.txt", EntryKind::File));
         assert!(!is_output("codex.txt", EntryKind::Other));

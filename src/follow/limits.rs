@@ -1,4 +1,4 @@
-//! Time limits of trials that have no result yet: from the task's `task.toml` where it can be found.
+//! Time limits of trials: from the task's `task.toml` where it can be found.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,13 @@ const TOML_CAP: u64 = 1 << 20;
 /// Most keys of Harbor's task cache that are looked through for one task.
 const CACHE_KEYS: usize = 4096;
 
+/// A job dir and the task as the trial's config names it.
+type Key = (PathBuf, Arc<str>);
+
 /// The tasks met so far, found or not, each looked for once.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    found: Mutex<HashMap<(PathBuf, Arc<str>), Option<Arc<TaskToml>>>>,
+    found: Mutex<HashMap<Key, Option<Arc<TaskToml>>>>,
     cwd: Option<PathBuf>,
     home: Option<PathBuf>,
 }

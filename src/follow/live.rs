@@ -27,7 +27,7 @@ const OWNER_QUIET: Duration = Duration::from_secs(60);
 /// Silence after which an owner is looked for less often.
 const QUIET: Duration = Duration::from_secs(600);
 /// Finished trials looked at in one go while polling.
-const SLICE: usize = 200;
+const SLICE: usize = 500;
 /// Rounds of setting watches and looking again for what happened before they were set.
 const ROUNDS: usize = 4;
 
@@ -88,9 +88,10 @@ impl Follower {
             full: None,
             full_due: None,
         };
-        live.roots();
         let mailbox = live.follower.mailbox.clone();
-        while !(live.out.is_closed() || mailbox.stopped()) {
+        live.out.mailbox = Some(mailbox.clone());
+        live.roots();
+        while !live.out.is_closed() {
             let woken = mailbox.wait(live.deadline());
             if woken.stop {
                 break;
@@ -165,12 +166,12 @@ impl Live<'_> {
                 finished_at: None,
                 watching: BTreeSet::new(),
             });
-            self.pass(j, Which::All);
             if self.follower.options.owner
                 && let Some(job) = self.follower.jobs.get_mut(j)
             {
-                job.find_owner(&mut self.out);
+                job.find_owner(&self.follower.env, &mut self.out);
             }
+            self.pass(j, Which::All);
             self.plan_owner(j);
             self.out.flush();
         }
@@ -431,6 +432,9 @@ impl Live<'_> {
                 slot.memory.due = Some(slot.memory.due.map_or(due, |d| d.min(due)));
                 return true;
             }
+            if let Some(unfinished) = &mut slot.memory.unfinished {
+                unfinished.expect_change();
+            }
         }
         touched.trials.insert(name.to_os_string());
         true
@@ -524,7 +528,7 @@ impl Live<'_> {
             self.poll(j, now, [visible, files, running, finished]);
         }
         if owner && let Some(job) = self.follower.jobs.get_mut(j) {
-            job.find_owner(&mut self.out);
+            job.find_owner(&self.follower.env, &mut self.out);
             self.plan_owner(j);
         }
         self.after(j, was_over);

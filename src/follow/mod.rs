@@ -23,7 +23,6 @@ mod live;
 pub mod owner;
 mod poll;
 mod probe;
-mod progress;
 mod roots;
 mod scan;
 mod watch;
@@ -35,7 +34,6 @@ use std::time::{Duration, Instant};
 pub use probe::Counters;
 
 use crate::job::{JobEvent, TrialKey};
-use limits::Tasks;
 use roots::Root;
 use scan::{Env, Followed, Which};
 use watch::Mailbox;
@@ -115,7 +113,7 @@ impl Follower {
         Follower {
             roots: roots.into_iter().map(Root::new).collect(),
             jobs: Vec::new(),
-            env: Env { tasks: Tasks::new(), counters: Arc::default() },
+            env: Env::new(),
             options,
             mailbox: Arc::default(),
         }
@@ -138,10 +136,10 @@ impl Follower {
         self.look_for_jobs(&mut out);
         let Follower { jobs, env, options, .. } = self;
         for job in jobs.iter_mut() {
-            job.pass(env, Which::All, false, &mut out);
             if options.owner {
-                job.find_owner(&mut out);
+                job.find_owner(env, &mut out);
             }
+            job.pass(env, Which::All, false, &mut out);
             if out.is_closed() {
                 return;
             }
@@ -188,11 +186,12 @@ pub(crate) struct Out<'a> {
     sink: &'a mut Sink<'a>,
     flushed: Instant,
     closed: bool,
+    mailbox: Option<Arc<Mailbox>>,
 }
 
 impl<'a> Out<'a> {
     fn new(sink: &'a mut Sink<'a>) -> Out<'a> {
-        Out { batch: Vec::new(), sink, flushed: Instant::now(), closed: false }
+        Out { batch: Vec::new(), sink, flushed: Instant::now(), closed: false, mailbox: None }
     }
 
     fn push(&mut self, event: JobEvent) {
@@ -214,9 +213,9 @@ impl<'a> Out<'a> {
         !self.batch.is_empty() && self.flushed.elapsed() >= BATCH_TIME
     }
 
-    /// True once the receiver is gone.
+    /// True once the receiver is gone or a stop was asked for.
     fn is_closed(&self) -> bool {
-        self.closed
+        self.closed || self.mailbox.as_ref().is_some_and(|m| m.stopped())
     }
 }
 

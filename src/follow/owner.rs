@@ -3,6 +3,7 @@
 //! Harbor records neither pid nor host anywhere, but it keeps `job.log` open from the first moment
 //! to the last, so that an open descriptor is the best sign of life there is.
 
+use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -30,40 +31,60 @@ pub struct Search {
     pub conclusive: bool,
 }
 
-/// Looks through this host's processes for one that has `<job_dir>/job.log` open for writing.
-///
-/// `local` says whether the directory's file system belongs to this host alone; elsewhere the owner
-/// may live on another machine and finding none means nothing.
-pub fn search(job_dir: &Path, local: bool) -> Search {
-    let Ok(log) = fs::symlink_metadata(job_dir.join("job.log")) else {
-        // Without a log nobody can hold it open, but another kind of writer may be at work.
-        return Search::default();
-    };
-    let dir_owner = fs::metadata(job_dir).map(|m| m.uid()).unwrap_or(log.uid());
-    let Ok(processes) = fs::read_dir("/proc") else { return Search::default() };
-    let myself = std::process::id();
-    let mut hidden = false;
-    for entry in processes.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
-        if pid == myself {
-            continue;
-        }
-        let Ok(files) = fs::read_dir(entry.path().join("fd")) else {
-            // Unreadable: it counts against the search only if it could be the writer.
-            hidden |= entry.metadata().is_ok_and(|m| m.uid() == dir_owner || m.uid() == 0);
-            continue;
-        };
-        for file in files.flatten() {
-            if holds(&file.path(), &log) && writes(pid, &file.file_name().to_string_lossy()) {
-                let command = fs::read(entry.path().join("comm")).unwrap_or_default();
-                let command = String::from_utf8_lossy(&command);
-                let command = Arc::from(&*text::clean(command.trim()));
-                let owner = Owner { pid, command, started: start_time(pid).unwrap_or(0) };
-                return Search { owner: Some(owner), conclusive: local };
+/// Who on this host holds a file named `job.log` open for writing, at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Census {
+    /// Device and inode of the log, and the holder.
+    writers: Vec<(u64, u64, Owner)>,
+    /// Users with processes whose files could not be looked at.
+    hidden: HashSet<u32>,
+}
+
+impl Census {
+    /// Looks through this host's processes.
+    pub fn take() -> Census {
+        let mut census = Census::default();
+        let myself = std::process::id();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            if pid == myself {
+                continue;
+            }
+            let Ok(files) = fs::read_dir(entry.path().join("fd")) else {
+                census.hidden.extend(entry.metadata().map(|m| m.uid()));
+                continue;
+            };
+            for file in files.flatten() {
+                if let Some(log) = log_behind(&file.path())
+                    && writes(pid, &file.file_name().to_string_lossy())
+                {
+                    let command = fs::read(entry.path().join("comm")).unwrap_or_default();
+                    let command = String::from_utf8_lossy(&command);
+                    let command = Arc::from(&*text::clean(command.trim()));
+                    let owner = Owner { pid, command, started: start_time(pid).unwrap_or(0) };
+                    census.writers.push((log.dev(), log.ino(), owner));
+                }
             }
         }
+        census
     }
-    Search { owner: None, conclusive: local && !hidden && sees_all(dir_owner) && !foreign_mount(job_dir) }
+
+    /// Who works on a job. `local` says whether the directory's file system belongs to this host
+    /// alone; elsewhere the owner may live on another machine and finding none means nothing.
+    pub fn search(&self, job_dir: &Path, local: bool) -> Search {
+        let Ok(log) = fs::symlink_metadata(job_dir.join("job.log")) else {
+            // Without a log nobody can hold it open, but another kind of writer may be at work.
+            return Search::default();
+        };
+        let dir_owner = fs::metadata(job_dir).map(|m| m.uid()).unwrap_or(log.uid());
+        let found = self.writers.iter().find(|(dev, ino, _)| (*dev, *ino) == (log.dev(), log.ino()));
+        let owner = found.map(|(_, _, owner)| owner.clone());
+        // What could not be looked at counts only if it could be the writer. Root could, but so many
+        // of its processes are hidden from everybody that nothing would ever be certain.
+        let hidden = self.hidden.contains(&dir_owner);
+        let conclusive = local && (owner.is_some() || !hidden && sees_all(dir_owner) && !foreign_mount(job_dir));
+        Search { owner, conclusive }
+    }
 }
 
 /// Whether a known owner is still there: one look at its start time.
@@ -71,12 +92,12 @@ pub fn alive(owner: &Owner) -> bool {
     start_time(owner.pid) == Some(owner.started)
 }
 
-/// True when the descriptor is the log. The link's text is looked at first, so that files on a hung
-/// network mount are not touched.
-fn holds(descriptor: &Path, log: &fs::Metadata) -> bool {
-    let named = fs::read_link(descriptor)
-        .is_ok_and(|target| target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"job.log")));
-    named && fs::metadata(descriptor).is_ok_and(|m| m.dev() == log.dev() && m.ino() == log.ino())
+/// Metadata of the open file if it is named `job.log`. The link's text is looked at first, so that
+/// files on a hung network mount are not touched.
+fn log_behind(descriptor: &Path) -> Option<fs::Metadata> {
+    let target = fs::read_link(descriptor).ok()?;
+    // `job.log (deleted)` is none.
+    (target.file_name()? == "job.log").then(|| fs::metadata(descriptor).ok()).flatten()
 }
 
 /// True when the descriptor is open for writing; a `tail -f` is no owner.
@@ -123,18 +144,18 @@ mod tests {
         fs::write(&log, "").unwrap();
         let mut reader =
             Command::new("sleep").arg("30").stdin(fs::File::open(&log).unwrap()).stdout(Stdio::null()).spawn().unwrap();
-        assert_eq!(search(dir.path(), true).owner, None);
+        assert_eq!(Census::take().search(dir.path(), true).owner, None);
         let append = fs::OpenOptions::new().append(true).open(&log).unwrap();
         let mut writer = Command::new("sleep").arg("30").stdout(append).spawn().unwrap();
-        let found = search(dir.path(), true).owner.unwrap();
+        let found = Census::take().search(dir.path(), true).owner.unwrap();
         assert_eq!(found.pid, writer.id());
         assert_eq!(&*found.command, "sleep");
         assert!(alive(&found));
         writer.kill().unwrap();
         writer.wait().unwrap();
         assert!(!alive(&found));
-        assert_eq!(search(dir.path(), true).owner, None);
-        assert!(!search(dir.path(), false).conclusive);
+        assert_eq!(Census::take().search(dir.path(), true).owner, None);
+        assert!(!Census::take().search(dir.path(), false).conclusive);
         reader.kill().unwrap();
         reader.wait().unwrap();
     }

@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
-use crate::harbor::dir::{Dir, EntryKind, Meta, OpenError};
+use crate::harbor::dir::{Dir, EntryKind, FileBytes, Meta, OpenError};
 use crate::harbor::result;
 use crate::harbor::{FileProblem, ProblemReason};
 use crate::job::{Problem, ProblemKind, Stamp, Trial, text, time};
 
-/// Most of a trial's `result.json` that is taken into memory.
+/// Size up to which a JSON file is read as it is.
+const SMALL: u64 = 1 << 20;
+/// Most of a `result.json` that is taken into memory once what nobody reads is left out.
 const RESULT_CAP: u64 = 64 << 20;
 /// How long a trial that ended is still looked at like a running one.
 const GRACE: Duration = Duration::from_secs(60);
@@ -149,6 +151,14 @@ impl Sighting {
     }
 }
 
+/// A JSON file of any size; of a big one without the parts that nobody reads (token ids, messages).
+pub(super) fn read_json(dir: &Dir, rel: &str) -> Result<FileBytes, OpenError> {
+    match dir.read_all(rel, SMALL) {
+        Err(OpenError::TooLarge { .. }) => dir.read_condensed(rel, RESULT_CAP),
+        other => other,
+    }
+}
+
 /// What all looks of one pass have in common.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Look<'a> {
@@ -200,7 +210,7 @@ impl Look<'_> {
             return Sighting { newest: unfinished.newest(), ..Sighting::of(Seen::Same) };
         }
         Counters::add(&self.counters.probes);
-        match self.job.read_all(&rel, RESULT_CAP) {
+        match read_json(self.job, &rel) {
             Ok(bytes) => {
                 Counters::add(&self.counters.files);
                 let id = FileId::from(&bytes.meta);
@@ -208,7 +218,8 @@ impl Look<'_> {
                     Ok(file) => {
                         let ended = memory.unfinished.is_some().then_some(self.clock).or(memory.ended);
                         *memory = Memory { result: Some(id), done: true, ended, ..Memory::default() };
-                        let trial = evidence::finished(file, utf8, &self.file(utf8, "result.json"));
+                        let limits = self.tasks.limits(&file.config, self.path, None);
+                        let trial = evidence::finished(file, limits, utf8, &self.file(utf8, "result.json"));
                         let again = ended.map(|_| GRACE);
                         let seen = Seen::Trial(Box::new(trial));
                         Sighting { newest: Some(bytes.meta.modified), again, ..Sighting::of(seen) }

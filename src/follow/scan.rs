@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::discover;
+use super::evidence::TICK;
 use super::limits::Tasks;
-use super::owner::{self, Owner};
-use super::probe::{Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
+use super::owner::{self, Census, Owner};
+use super::probe::{self, Counters, FileId, Identity, Look, Memory, STABLE, STABLE_AGE, Seen, Sighting};
 use super::{Out, fstype};
 use crate::harbor::config;
 use crate::harbor::dir::{Dir, Meta, OpenError};
@@ -21,15 +22,14 @@ use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Sta
 const MANY: usize = 128;
 /// Threads of a first pass.
 const WORKERS: usize = 2;
-/// Most of a job's `config.json` and `result.json` that is read; old Harbor versions embedded all
-/// trial results in the latter.
-const FILE_CAP: u64 = 256 << 20;
 /// Foreign directories that are named one by one.
 const MAX_FOREIGN: usize = 100;
 /// Times this far ahead of our clock are reported.
 const SKEW: Duration = Duration::from_secs(300);
 /// Pauses between attempts to reach a directory that vanished.
 const BACK_OFF: [u64; 5] = [1, 2, 5, 10, 30];
+/// How long a census of this host's processes is good for.
+const CENSUS_AGE: Duration = Duration::from_secs(1);
 /// Least time between two reports of the last write.
 const LIVENESS_PAUSE: Duration = Duration::from_secs(1);
 
@@ -47,6 +47,25 @@ pub(super) struct Slot {
 pub(super) struct Env {
     pub tasks: Tasks,
     pub counters: Arc<Counters>,
+    processes: Mutex<Option<(Instant, Census)>>,
+}
+
+impl Env {
+    pub fn new() -> Env {
+        Env { tasks: Tasks::new(), counters: Arc::default(), processes: Mutex::default() }
+    }
+
+    /// Asks a census of this host's processes that is at most a second old, so that many jobs cost one.
+    fn census<R>(&self, ask: impl FnOnce(&Census) -> R) -> R {
+        let mut kept = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let census = match kept.take() {
+            Some((at, census)) if at.elapsed() < CENSUS_AGE => (at, census),
+            _ => (Instant::now(), Census::take()),
+        };
+        let answer = ask(&census.1);
+        *kept = Some(census);
+        answer
+    }
 }
 
 /// One job that is followed.
@@ -72,6 +91,8 @@ pub(super) struct Followed {
     files: [Option<FileId>; 3],
     own: JobFacts,
     emitted: Option<JobFacts>,
+    /// Something that [`JobFacts`] holds may have changed since.
+    facts_changed: bool,
     listing: Option<FileId>,
     foreign: BTreeMap<OsString, Problem>,
     notes: Vec<Problem>,
@@ -109,6 +130,7 @@ impl Followed {
             files: [None; 3],
             own: JobFacts::default(),
             emitted: None,
+            facts_changed: true,
             listing: None,
             foreign: BTreeMap::new(),
             notes: Vec::new(),
@@ -134,6 +156,7 @@ impl Followed {
         let problem = Problem { kind, path: shown(&self.path), message: Arc::from(message) };
         if !self.notes.contains(&problem) {
             self.notes.push(problem);
+            self.facts_changed = true;
             self.emit_facts(out);
         }
     }
@@ -170,7 +193,8 @@ impl Followed {
                         )),
                     };
                     if self.emitted.is_none() {
-                        self.own = JobFacts { dir: self.path.clone(), ..JobFacts::default() };
+                        let name = self.path.file_name().map(|n| n.to_string_lossy()).unwrap_or_default();
+                        self.own = JobFacts { dir: self.path.clone(), name: Arc::from(&*name), ..JobFacts::default() };
                         self.emit_facts(out);
                     }
                     out.push(JobEvent::Unreachable(self.key, problem));
@@ -248,6 +272,9 @@ impl Followed {
         let mut met = HashMap::new();
         if jobs.len() < MANY || self.settled {
             for (name, mut memory) in jobs {
+                if out.is_closed() {
+                    break;
+                }
                 let sighting = look().trial(name, &mut memory);
                 met.extend(hint(&sighting));
                 self.apply(name, memory, sighting, out);
@@ -256,8 +283,7 @@ impl Followed {
             let known = u32::try_from(names.len()).unwrap_or(u32::MAX);
             out.push(JobEvent::Scanning(self.key, 0, known));
             out.flush();
-            let work: Vec<std::sync::Mutex<Option<(&OsString, Memory)>>> =
-                jobs.into_iter().map(|j| std::sync::Mutex::new(Some(j))).collect();
+            let work: Vec<Mutex<Option<(&OsString, Memory)>>> = jobs.into_iter().map(|j| Mutex::new(Some(j))).collect();
             let next = AtomicUsize::new(0);
             std::thread::scope(|scope| {
                 let (sender, receiver) = mpsc::sync_channel(1024);
@@ -291,17 +317,18 @@ impl Followed {
             });
         }
         self.hints = hints;
-        let news = met.iter().any(|(task, limit)| self.hints.get(task) != Some(limit));
+        let news: Vec<Arc<str>> =
+            met.iter().filter(|(task, limit)| self.hints.get(*task) != Some(limit)).map(|(t, _)| t.clone()).collect();
         self.hints.extend(met);
-        if news && !last {
-            // Siblings without a limit of their own may have one now.
-            let again = Instant::now();
+        if !(news.is_empty() || last) {
+            // Siblings of the same task that know no limit have one now.
+            let clock = Instant::now();
             for name in &self.active {
-                if let Some(unfinished) = self.trials.get_mut(name).and_then(|s| s.memory.unfinished.as_mut()) {
-                    unfinished.expect_more();
-                }
-                if let Some(slot) = self.trials.get_mut(name) {
-                    slot.memory.due = Some(slot.memory.due.map_or(again, |d| d.min(again)));
+                if let Some(slot) = self.trials.get_mut(name)
+                    && let Some(unfinished) = slot.memory.unfinished.as_mut()
+                    && unfinished.wants_limit(&news)
+                {
+                    slot.memory.due = Some(clock);
                 }
             }
         }
@@ -324,13 +351,13 @@ impl Followed {
                 if sighting.restarted && slot.shown {
                     out.push(JobEvent::TrialGone(self.key, arc));
                 }
-                self.foreign.remove(name);
+                self.not_foreign(name);
                 slot.shown = true;
                 out.push(JobEvent::Trial(self.key, trial));
                 true
             }
             Seen::Gone => {
-                self.foreign.remove(name);
+                self.not_foreign(name);
                 if slot.shown {
                     out.push(JobEvent::TrialGone(self.key, arc));
                 }
@@ -343,11 +370,12 @@ impl Followed {
                 match problem {
                     Some(problem) => {
                         idle = true;
+                        self.facts_changed = true;
                         self.foreign.insert(name.to_os_string(), problem);
                         true
                     }
                     None => {
-                        self.foreign.remove(name);
+                        self.not_foreign(name);
                         sighting.again.is_some()
                     }
                 }
@@ -362,6 +390,10 @@ impl Followed {
             slot.memory = memory;
             self.trials.insert(name.to_os_string(), slot);
         }
+    }
+
+    fn not_foreign(&mut self, name: &OsStr) {
+        self.facts_changed |= self.foreign.remove(name).is_some();
     }
 
     /// Takes a modification time for a sign of life.
@@ -402,7 +434,7 @@ impl Followed {
         let first = self.emitted.is_none();
         let mut bytes: [Option<Vec<u8>>; 3] = [None, None, None];
         let mut problems: Vec<Problem> = Vec::new();
-        let mut fresh = false;
+        let (mut fresh, mut young) = (false, false);
         for (i, name) in NAMES.iter().enumerate() {
             let was = self.files.get(i).copied().flatten();
             let is = ids.get(i).copied().flatten();
@@ -414,9 +446,10 @@ impl Followed {
                 continue;
             }
             Counters::add(&env.counters.files);
-            match dir.read_all(name, FILE_CAP) {
+            match probe::read_json(dir, name) {
                 Ok(file) => {
                     fresh |= is_fresh(&file.meta);
+                    young |= time::age(file.meta.modified, Stamp::now()) < TICK;
                     if let Some(slot) = bytes.get_mut(i) {
                         *slot = Some(file.data);
                     }
@@ -441,15 +474,23 @@ impl Followed {
             new.problems.retain(|p| p.kind != ProblemKind::Unreadable);
             self.files_due = Some(Instant::now() + STABLE);
             self.files = [None; 3];
+        } else if young && !last {
+            // A second write in the same tick of the clock would not show.
+            self.files_due = Some(Instant::now() + TICK * 2);
+            self.files = [None; 3];
         } else {
             self.files = ids;
         }
         new.problems.extend(problems);
         self.own = new;
+        self.facts_changed = true;
         self.emit_facts(out);
     }
 
     fn emit_facts(&mut self, out: &mut Out<'_>) {
+        if !std::mem::take(&mut self.facts_changed) {
+            return;
+        }
         let mut facts = self.own.clone();
         facts.problems.extend(self.notes.iter().cloned());
         facts.problems.extend(self.foreign.values().take(MAX_FOREIGN).cloned());
@@ -490,11 +531,16 @@ impl Followed {
     }
 
     /// Looks for a living owner: cheaply while the known one lives, through all processes otherwise.
-    pub fn find_owner(&mut self, out: &mut Out<'_>) {
+    /// A job that ended has none.
+    pub fn find_owner(&mut self, env: &Env, out: &mut Out<'_>) {
         if self.owner.as_ref().is_some_and(owner::alive) {
             return;
         }
-        let search = owner::search(&self.path, self.local);
+        let search = if self.finished() && self.owner.is_none() {
+            owner::Search::default()
+        } else {
+            env.census(|census| census.search(&self.path, self.local))
+        };
         self.liveness.owner = search.owner.as_ref().map(|o| (o.pid, o.command.clone()));
         self.liveness.owner_search_conclusive = search.conclusive;
         self.owner = search.owner;

@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,8 @@ impl Woken {
 pub(super) struct Mailbox {
     state: Mutex<Woken>,
     bell: Condvar,
+    /// As in the state, for those who ask often.
+    stopped: AtomicBool,
 }
 
 impl Mailbox {
@@ -66,13 +69,14 @@ impl Mailbox {
 
     /// Asks the thread to end.
     pub fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
         self.lock().stop = true;
         self.bell.notify_all();
     }
 
     /// True once [`Mailbox::stop`] was called.
     pub fn stopped(&self) -> bool {
-        self.lock().stop
+        self.stopped.load(Ordering::Relaxed)
     }
 
     fn touched(&self, paths: Vec<PathBuf>) {

@@ -10,6 +10,7 @@ use super::phase::{self, Phase};
 use super::scores;
 use super::slots::Rule;
 use super::tally::{Count, Fate, Tally};
+use super::time::Stamp;
 use super::trial::{Problem, ProblemKind, Trial, TrialResult};
 
 /// Kinds of warnings.
@@ -120,11 +121,11 @@ struct Warnings<'c, 'a> {
 pub(super) fn all(count: &Count<'_>) -> Vec<Warning> {
     let mut w = Warnings { count, list: Vec::new() };
     for problem in &count.fleet.problems {
-        w.problem(problem);
+        w.problem(problem, false);
     }
     for job in count.fleet.jobs() {
         for problem in job.unreachable.iter().chain(&job.facts.problems) {
-            w.problem(problem);
+            w.problem(problem, false);
         }
     }
     w.trials();
@@ -146,9 +147,10 @@ impl Warnings<'_, '_> {
         self.list.push(Warning { kind, message: message.into(), path });
     }
 
-    fn problem(&mut self, problem: &Problem) {
+    fn problem(&mut self, problem: &Problem, counted: bool) {
         let kind = WarningKind::from(problem.kind);
         let next = match problem.kind {
+            ProblemKind::Unreadable if counted => "; what could be read of it is counted",
             ProblemKind::Unreadable => "; look at the file, the rest is counted without it",
             ProblemKind::Foreign => "; not counted, and a resume with Harbor would delete such a directory",
             ProblemKind::RewardUnreadable => "; the trial counts as not graded until the reward is a number",
@@ -170,10 +172,19 @@ impl Warnings<'_, '_> {
     fn trials(&mut self) {
         let count = self.count;
         for (i, known) in count.known.iter().enumerate() {
+            // Most trials give no reason to say anything.
+            let quiet = known.others.is_empty()
+                && known.same_id_as.is_none()
+                && known.trial.problems.is_empty()
+                && matches!(count.fates.get(i), Some(Fate::Chosen(_)))
+                && known.trial.result.as_ref().is_some_and(|r| is_plain(r, count.now));
+            if quiet {
+                continue;
+            }
             let path = self.path(known.job, &known.trial.name);
             for (job, other) in &known.others {
                 let copy = self.path(*job, &other.name);
-                self.push(WarningKind::Duplicate, copy, format!("another state of {path}, which stands for the trial"));
+                self.push(WarningKind::Duplicate, copy, format!("the same trial as {path}"));
             }
             if let Some((job, name)) = &known.same_id_as {
                 let other = self.path(*job, name);
@@ -184,7 +195,7 @@ impl Warnings<'_, '_> {
                 self.push(WarningKind::Conflict, path.clone(), message);
             }
             for problem in &known.trial.problems {
-                self.problem(problem);
+                self.problem(problem, known.trial.result.is_some());
             }
             match count.fates.get(i) {
                 Some(Fate::Lost { slot, conflict }) => {
@@ -254,7 +265,7 @@ impl Warnings<'_, '_> {
             self.push(WarningKind::RewardInvalid, path.to_string(), message);
         }
         if !has(ProblemKind::Clock) {
-            let future = result.started.is_some_and(|s| s.duration_since(self.count.now).as_secs() > 86_400);
+            let future = in_future(result, self.count.now);
             let message = match (result.started, result.finished) {
                 (Some(start), Some(end)) if end < start => "ended before it started: look at the clocks",
                 _ if future => "started in the future: look at the clocks",
@@ -397,6 +408,21 @@ impl Warnings<'_, '_> {
             }
         }
     }
+}
+
+/// More than a day ahead of this machine's clock.
+fn in_future(result: &TrialResult, now: Stamp) -> bool {
+    result.started.is_some_and(|start| start.duration_since(now).as_secs() > 86_400)
+}
+
+/// A result that no warning is about.
+fn is_plain(result: &TrialResult, now: Stamp) -> bool {
+    let rewards = match result.rewards.primary_entry() {
+        Some((_, value)) => matches!(value, RewardValue::Number(_)),
+        None => result.rewards.entries().len() < 2,
+    };
+    let times = !matches!((result.started, result.finished), (Some(start), Some(end)) if end < start);
+    rewards && times && !result.is_phantom() && result.reward_valid != Some(false) && !in_future(result, now)
 }
 
 fn first(order: &[usize]) -> usize {

@@ -105,7 +105,8 @@ fn jobs(out: &mut String, fleet: &Fleet, tally: &Tally) {
         field(out, "  dir", &line(&facts.dir.display().to_string()));
         let state = &line_of.state;
         let inferred = if state.inferred { ", inferred" } else { "" };
-        field(out, "  state", &format!("{}{inferred} ({})", state.kind.word(), line(&state.evidence)));
+        let older = if line_of.newest { "" } else { "older moment of the same job: " };
+        field(out, "  state", &format!("{older}{}{inferred} ({})", state.kind.word(), line(&state.evidence)));
         let planned = match line_of.planned {
             Some((n, file)) => format!("{n} trials (from {file})"),
             None => format!("- (no file tells; {} trials seen)", job.trials.len()),
@@ -215,8 +216,11 @@ fn warnings(out: &mut String, tally: &Tally) {
         let (group, after) = rest.split_at(n);
         rest = after;
         let _ = writeln!(out, "  {} ({n})", first.kind.word());
+        let mut said = "";
         for warning in group.iter().take(SHOWN) {
-            for (i, part) in wrap(&line(&warning.message), WIDTH - 6).iter().enumerate() {
+            // What was just said is not said again, only where.
+            let again = std::mem::replace(&mut said, &warning.message) == warning.message;
+            for (i, part) in wrap(&line(&warning.message), WIDTH - 6).iter().enumerate().filter(|_| !again) {
                 let _ = writeln!(out, "    {}{part}", if i == 0 { "" } else { "  " });
             }
             if !warning.path.is_empty() {

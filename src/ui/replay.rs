@@ -188,7 +188,10 @@ fn said(p: &Picture, pen: Pen, columns: usize) -> Line<'static> {
     }
     if let Some(share) = p.indexing {
         left.push(piece(format!("indexing {:.0} %", share * 100.0), pen.dim(), 0));
-    } else if p.seeking {
+    }
+    if p.preview {
+        left.push(piece("end, from its last output; the exact screen follows", pen.alarm(), 0));
+    } else if p.seeking && p.indexing.is_none() {
         left.push(piece("seeking", pen.dim(), 0));
     }
     match (&p.episodes, p.episode) {

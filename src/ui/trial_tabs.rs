@@ -40,7 +40,10 @@ pub fn tab_line(view: &TrialView, pen: Pen, columns: usize) -> Line<'static> {
         spans.push(Span::styled(if pen.look.ascii { ">" } else { "›" }, pen.dim()));
         used += 1;
     }
-    let place = place(view, pen);
+    let mut place = place(view);
+    if used + width(&place) >= columns && place.ends_with(FOLLOWING) {
+        place = FOLLOWING.to_string();
+    }
     if used + width(&place) < columns {
         spans.push(Span::raw(" ".repeat(columns - used - width(&place))));
         spans.push(Span::styled(place, pen.dim()));
@@ -48,14 +51,16 @@ pub fn tab_line(view: &TrialView, pen: Pen, columns: usize) -> Line<'static> {
     Line::from(spans)
 }
 
+const FOLLOWING: &str = "following";
+
 /// Where in the text one is.
-fn place(view: &TrialView, pen: Pen) -> String {
+fn place(view: &TrialView) -> String {
     let Some(slot) = view.slot().or((view.tab == Tab::Steps).then_some(Slot::Episode)) else {
         return format!("{} entries", view.files.rows.as_ref().map_or(0, Vec::len));
     };
     let pane = view.pane(slot);
     let Some(doc) = &pane.doc else { return String::new() };
-    let end = if pane.follow { ", following" } else { "" };
+    let end = if pane.follow { format!(", {FOLLOWING}") } else { String::new() };
     if doc.before == 0 && doc.after == 0 {
         let n = pane.rows.len();
         return format!("row {} of {n}{end}", (pane.top + 1).min(n));
@@ -64,8 +69,7 @@ fn place(view: &TrialView, pen: Pen) -> String {
     let here = doc.lines.iter().map(|l| l.text().len() as f64 + 1.0).sum::<f64>();
     let total = doc.before as f64 + here + doc.after as f64;
     let at = doc.before as f64 + here * pane.top as f64 / all;
-    format!("at {:.0} % of {}{}B{end}", at / total * 100.0, short(total as u64), if total < 1000.0 { " " } else { "" })
-        .replace(pen.ellipsis(), "")
+    format!("at {:.0} % of {}{end}", at / total * 100.0, bytes(total as u64))
 }
 
 /// How a search stands, in words; None when there is none.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilothouse::cast::{Player, Screen, SearchStep, Target, episodes};
 use pilothouse::job::text::is_unsafe;
 
-use super::{cast, events, load, open, state, support};
+use super::{cast, events, load, memory, open, state, support};
 
 #[test]
 fn seeking_shows_what_playing_there_shows() {
@@ -277,4 +277,26 @@ fn search_goes_both_ways_through_a_real_cast() {
         forward.retain(|e| *e != player.events() - 1);
         assert_eq!(forward, backward, "{needle}");
     }
+}
+
+/// A recording whose last output redraws the screen shows its end before anything else is read; one
+/// that does not shows what its tail drew.
+#[test]
+fn the_end_of_a_huge_recording_shows_before_it_is_read() {
+    let mut text = String::from("{\"version\": 2, \"width\": 30, \"height\": 4}\n");
+    for n in 0..60_000 {
+        let data = if n % 50 == 0 { format!("\\u001b[H\\u001b[2Jround {n}") } else { format!("\\r\\nline {n}") };
+        text.push_str(&format!("[{n}, \"o\", \"{data}\"]\n"));
+    }
+    let source = memory(&text);
+    let player = Player::open(source.clone(), "huge.cast").expect("opens");
+    let preview = player.preview_end().expect("there is an end").text();
+    let mut exact = Player::open(source, "huge.cast").expect("opens");
+    exact.work_to_end();
+    exact.seek(Target::End);
+    exact.work_to_end();
+    assert_eq!(preview, exact.screen().text());
+    assert!(preview.iter().any(|row| row.contains("line 59999")), "{preview:?}");
+    let small = Player::open(memory("{\"version\": 1, \"width\": 3, \"height\": 1, \"stdout\": [[1, \"x\"]]}"), "v1");
+    assert!(small.expect("opens").preview_end().is_none());
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 pub mod escapes;
+pub mod generate;
 pub mod job;
 pub mod proc;
 pub mod pty;

@@ -92,3 +92,15 @@ pub fn unsafe_cells(buffer: &Buffer) -> Vec<String> {
     }
     out
 }
+
+/// The trial view alone, as it stands between the lines on top and the footer.
+pub fn draw_trial(model: &mut Model) -> Buffer {
+    use pilothouse::app::model::Room;
+    update::settle(model);
+    let (columns, rows) = model.size;
+    let around = if model.room() == Room::Compact { 2 } else { 5 };
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows.saturating_sub(around))).unwrap();
+    let pen = pilothouse::ui::style::Pen::new(model.look);
+    terminal.draw(|frame| pilothouse::ui::trial::draw(model, pen, frame, frame.area())).unwrap();
+    terminal.backend().buffer().clone()
+}
