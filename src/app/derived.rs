@@ -106,10 +106,12 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
             target: target(fleet, &w.path),
         };
         if w.kind.needs_person() {
-            derived.attention.push(Attention {
-                text: format!("{}: {}", warning.kind.replace('_', " "), warning.message),
-                target: warning.target.clone(),
-            });
+            let kind = warning.kind.replace('_', " ");
+            let text = match &warning.target {
+                Some(key) => format!("{kind}: {}: {}", key.trial, warning.message),
+                None => format!("{kind}: {}", warning.message),
+            };
+            derived.attention.push(Attention { text, target: warning.target.clone() });
         }
         derived.warnings.push(warning);
     }

@@ -142,7 +142,7 @@ impl Columns {
             format!(
                 "{} {}",
                 right("elapsed", ELAPSED, pen),
-                left("of limit", self.timing.saturating_sub(ELAPSED + 1), pen)
+                right("of limit", self.timing.saturating_sub(ELAPSED + 1), pen)
             )
         } else {
             right("elapsed", self.timing, pen)
@@ -215,7 +215,8 @@ impl Columns {
         match (share, timing.limit) {
             (Some(share), Some(limit)) => {
                 let bar = pen.bar(share, self.bar);
-                (left(&format!("{clock} {bar} {}", time::clock(limit)), self.timing, pen), style)
+                let limit = right(&time::clock(limit), ELAPSED, pen);
+                (left(&format!("{clock} {bar} {limit}"), self.timing, pen), style)
             }
             _ => (left(&clock, self.timing, pen), style),
         }

@@ -11,7 +11,7 @@ use pilothouse::app::replay::{Picture, Reply, Source};
 use pilothouse::app::update;
 use pilothouse::cast::{Cell, Color, Style};
 use pilothouse::job::trial::{EarlyException, EarlyReward, Progress, Span};
-use pilothouse::job::{Evidence, FileFact, JobEvent, JobKey, Planned, Problem, ProblemKind, Rewards, Stamp, Tokens};
+use pilothouse::job::{Evidence, JobEvent, JobKey, Planned, Problem, ProblemKind, Rewards, Stamp, Tokens};
 
 use super::build::{J, T, at};
 
@@ -20,10 +20,6 @@ pub const NOW: i64 = 4200;
 
 pub fn look() -> Look {
     Look { ascii: false, theme: Theme::Default }
-}
-
-fn fact(seconds: i64) -> Option<FileFact> {
-    Some(FileFact { size: 100, modified: at(seconds) })
 }
 
 fn progress(episodes: u32, first: i64, last: i64, output: u64) -> Option<Progress> {
@@ -40,6 +36,7 @@ fn progress(episodes: u32, first: i64, last: i64, output: u64) -> Option<Progres
 fn open(task: &str, began: i64, shape: impl FnOnce(&mut Evidence)) -> T {
     let mut t = T::open(task, "aB3dEfG", began).limits(5400.0, 900.0);
     let evidence = t.0.evidence.as_mut().unwrap();
+    evidence.newest = Some(at(began + 500));
     shape(evidence);
     t.0.limits.environment = Some(600.0);
     t.0.limits.agent_setup = Some(360.0);
@@ -121,7 +118,7 @@ pub fn running() -> J {
         no_reward(done("prove-plus-comm", 500, 900, None, 11, 11_200)).err("RuntimeError"),
         no_reward(done("vulnerable-secret", 500, 800, None, 2, 900)).err("RewardFileNotFoundError"),
         no_reward(done("git-web-server", 500, 1300, None, 4, 2_000)).err("CancelledError"),
-        no_reward(done("sparql-university", 600, 640, None, 1, 300)),
+        no_reward(done("sparql-university", 600, 760, None, 1, 300)),
     ];
     let mut job = J::new("qwen38-tb21-full89", "id-1", &[]).with(trials).alive();
     let begun: Vec<String> = job.trials.iter().map(|t| t.0.task.to_string()).collect();
