@@ -231,7 +231,14 @@ fn typed(model: &mut Model) -> Vec<Effect> {
             *error = None;
             model.stale = true;
         }
-        Err(why) => *error = Some(why),
+        Err(why) => {
+            *error = Some(why);
+            // What was right before the last word stays in force.
+            let before = text.trim_end().rsplit_once(char::is_whitespace).map_or("", |(rest, _)| rest);
+            if model.table.set_filter(before).is_ok() {
+                model.stale = true;
+            }
+        }
     }
     Vec::new()
 }
