@@ -190,9 +190,7 @@ pub(super) fn look(look: &Look<'_>, dir: &Dir, name: &OsStr, memory: &mut Memory
     };
     let has = |wanted: &str, kind| entries.iter().any(|(name, k)| *k == kind && name == wanted);
     if !OF_A_TRIAL.iter().any(|n| entries.iter().any(|(name, _)| name == n)) {
-        if let Some(problem) = broken.as_ref().filter(|p| p.kind == ProblemKind::Foreign)
-            && !looks_like_trial(&utf8)
-        {
+        if let Some(problem) = broken.as_ref().filter(|p| p.kind == ProblemKind::Foreign) {
             return look.foreign(memory, problem.clone());
         }
         if broken.is_none() && memory.torn.is_none() && !looks_like_trial(&utf8) {

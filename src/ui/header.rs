@@ -180,10 +180,14 @@ pub fn state_words(job: &Job, state: &JobState, model: &Model, pen: Pen) -> (Str
             None => format!("{glyph} {word}{mark}"),
         },
         _ => match job.liveness.last_write {
-            Some(last) => format!(
-                "{glyph} {word}{mark}, last write {} ago",
-                time::words(time::age(last, model.now).as_secs_f64())
-            ),
+            Some(last) => {
+                let age = time::words(time::age(last, model.now).as_secs_f64());
+                // On a narrow screen the name needs the room more than the explanation.
+                match model.room() {
+                    Room::Compact => format!("{glyph} {word}{mark} {age}"),
+                    _ => format!("{glyph} {word}{mark}, last write {age} ago"),
+                }
+            }
             None => format!("{glyph} {word}{mark}"),
         },
     };
