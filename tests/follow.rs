@@ -11,9 +11,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use pilothouse::follow::{Follower, Options, Remote};
+use pilothouse::follow::{Control, Follower, Options, Remote};
 use pilothouse::job::phase::{self, Writer};
-use pilothouse::job::{Fleet, Grade, Job, JobEvent, Phase, ProblemKind, Trial};
+use pilothouse::job::{Fleet, Grade, Job, JobEvent, Phase, ProblemKind, Trial, TrialKey};
 
 const NAME: &str = "sum-lines__aB3dE5f";
 
@@ -538,6 +538,9 @@ fn nothing_odd_hangs_or_leads_out() {
     // A directory where the result should be.
     let trial = begin_trial(&job, "directory__aB3dE5f");
     fs::create_dir(trial.join("result.json")).unwrap();
+    // Named like a trial, but its only file is another program's.
+    fs::create_dir(at("array")).unwrap();
+    fs::write(at("array").join("result.json"), "[1, 2]").unwrap();
     // Other programs' things.
     fs::create_dir_all(job.join("mytool/cache")).unwrap();
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -564,7 +567,7 @@ fn nothing_odd_hangs_or_leads_out() {
     let mut foreign: Vec<String> =
         job_state.facts.problems.iter().map(|p| format!("{:?} {}", p.kind, p.path)).collect();
     foreign.sort();
-    let expected = ["linked__aB3dE5f", "loop__aB3dE5f", "mytool", "webapp/result.json"];
+    let expected = ["array__aB3dE5f/result.json", "linked__aB3dE5f", "loop__aB3dE5f", "mytool", "webapp/result.json"];
     assert_eq!(foreign.len(), expected.len(), "{foreign:?}");
     for (is, wanted) in foreign.iter().zip(expected) {
         assert!(is.starts_with("Foreign ") && is.contains(wanted), "{is}");
@@ -575,7 +578,7 @@ fn nothing_odd_hangs_or_leads_out() {
     attached.until("all", |f| f.jobs().iter().any(|j| j.settled));
     attached.until_phase("fifos__aB3dE5f", Phase::Unreadable);
     fs::write(job.join("mytool/lock.json"), "{}").unwrap();
-    attached.remote.send(pilothouse::follow::Control::Rescan);
+    attached.remote.send(Control::Rescan);
     attached.until("the tool's turning into a trial", |f| only(f).trials.contains_key("mytool"));
 }
 
@@ -690,8 +693,9 @@ fn a_finished_trial_costs_one_file_and_then_none() {
     make_job(dir.path());
     for i in 0..N {
         let name = format!("task-{i:04}__aB3dE5f");
-        begin_trial(dir.path(), &name);
         done_trial(dir.path(), &name, f64::from(i % 2 == 0));
+        fs::create_dir(dir.path().join(&name).join("agent")).unwrap();
+        fs::write(dir.path().join(&name).join("config.json"), "{}").unwrap();
     }
     let mut follower = Follower::new(vec![dir.path().to_path_buf()], notify());
     let counters = follower.counters();
@@ -864,4 +868,44 @@ fn change(job: &Path, dice: &mut Dice) -> String {
             format!("write {name}/{file}: {text}")
         }
     }
+}
+
+#[test]
+fn the_trial_on_the_screen_is_looked_at_first() {
+    let dir = tempfile::tempdir().unwrap();
+    make_job(dir.path());
+    let path = begin_trial(dir.path(), NAME);
+    let slow = Options { poll: Some(Duration::from_secs(60)), owner: false, ..Options::default() };
+    let mut attached = Attached::new(dir.path(), slow);
+    attached.until_phase(NAME, Phase::EnvironmentSetup);
+    // Whatever is still young is looked at once more.
+    attached.during(Duration::from_millis(300));
+    fs::write(path.join("agent/recording.cast"), "x").unwrap();
+    attached.during(Duration::from_millis(300));
+    assert_eq!(phase_of(&attached.fleet, NAME), Some(Phase::EnvironmentSetup));
+    let key = TrialKey { job: only(&attached.fleet).key, trial: NAME.into() };
+    attached.remote.send(Control::Visible(Some(key)));
+    attached.until_phase(NAME, Phase::AgentRunning(1));
+}
+
+#[test]
+fn the_process_that_writes_the_log_is_the_owner() {
+    let dir = tempfile::tempdir().unwrap();
+    make_job(dir.path());
+    let log = fs::OpenOptions::new().create(true).append(true).open(dir.path().join("job.log")).unwrap();
+    let mut writer = std::process::Command::new("sleep").arg("60").stdout(log).spawn().unwrap();
+    let owner = || {
+        let mut fleet = Fleet::default();
+        Follower::new(vec![dir.path().to_path_buf()], Options::default()).scan_once(&mut take(&mut fleet));
+        only(&fleet).liveness.clone()
+    };
+    let found = owner();
+    writer.kill().unwrap();
+    writer.wait().unwrap();
+    assert_eq!(found.owner.as_ref().map(|(pid, name)| (*pid, &**name)), Some((writer.id(), "sleep")));
+    assert_eq!(owner().owner, None);
+    assert!(found.last_write.is_some());
+    // A job that ended has no owner to be looked for.
+    fs::write(dir.path().join("result.json"), job_result(0, true)).unwrap();
+    assert_eq!(owner().owner, None);
 }

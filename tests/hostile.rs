@@ -56,6 +56,11 @@ fn hears(pty: &mut Pty) {
     pty.wait_gone("this help", LIMIT);
 }
 
+/// Everything was read once.
+fn ready(text: &str) -> bool {
+    text.contains("1 Trials") && !text.contains("reading") && !text.contains("waiting for a job")
+}
+
 fn at_home(pty: &Pty) -> bool {
     pty.text().contains("1 Trials")
 }
@@ -64,7 +69,7 @@ fn at_home(pty: &Pty) -> bool {
 fn walk(dir: &Path) {
     let before = tree(dir);
     let mut pty = Pty::pilothouse(&["attach", dir.to_str().unwrap()], 110, 30, &[STATE]);
-    pty.wait_until("the list", SOON, |text| text.contains("1 Trials") && !text.contains("reading"));
+    pty.wait_until("the list", SOON, |text| ready(text));
     for view in ["5", "6", "3", "1"] {
         pty.send(view);
         hears(&mut pty);
@@ -114,7 +119,10 @@ fn clean(pty: &Pty) {
     assert_no_foreign_escapes(&raw, Allowed::default());
     let text = String::from_utf8_lossy(&raw).into_owned();
     for secret in KEYS.iter().chain([&OUTSIDE]) {
-        assert!(!text.contains(secret), "{secret} is shown");
+        let at = text.find(secret);
+        let near =
+            |at: usize| String::from_utf8_lossy(&raw[at.saturating_sub(200)..(at + 100).min(raw.len())]).into_owned();
+        assert!(at.is_none(), "{secret} is shown: {:?}", at.map(near));
     }
     assert!(!text.contains("panicked"), "{text}");
 }

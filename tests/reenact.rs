@@ -278,3 +278,43 @@ fn polled_h() {
 fn polled_j26() {
     live(LOGS[3], polling());
 }
+
+/// Time runs on while the follower works: nothing may ever look broken, and the end must be right.
+fn in_time(log: &str, speed: f64) {
+    let Some(shared) = support::shared() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let mut run = Reenactment::load(&shared.join("data/jobs"), log, &dir.path().join(log));
+    let follower = Follower::new(vec![dir.path().to_path_buf()], Options::default());
+    let remote = follower.remote();
+    let (sender, receiver) = mpsc::sync_channel::<Vec<JobEvent>>(64);
+    let thread = std::thread::spawn(move || follower.run(Box::new(move |events| sender.send(events).is_ok())));
+    let writer = std::thread::spawn(move || run.apply_all_at_speed(speed, || true));
+    let mut fleet = Fleet::default();
+    let begin = Instant::now();
+    let over = |fleet: &Fleet| {
+        let summary = fleet.jobs().first().and_then(|j| j.facts.summary.as_ref());
+        summary.is_some_and(|s| s.finished.is_some())
+    };
+    while !over(&fleet) {
+        assert!(begin.elapsed() < Duration::from_secs(30), "the end is not seen");
+        let Ok(events) = receiver.recv_timeout(Duration::from_millis(100)) else { continue };
+        events.into_iter().for_each(|e| fleet.apply(e));
+        no_problem(&fleet, 0);
+        assert!(!by_follower(&fleet).values().any(|p| p == "unreadable"));
+    }
+    writer.join().unwrap();
+    finished(&fleet, &shared.join("data/jobs"), log);
+    remote.stop();
+    drop(receiver);
+    thread.join().unwrap();
+}
+
+#[test]
+fn in_time_h() {
+    in_time(LOGS[2], 100.0);
+}
+
+#[test]
+fn in_time_b26() {
+    in_time(LOGS[1], 100.0);
+}

@@ -7,6 +7,8 @@ use super::rows::{Outcome, Row};
 use crate::job::eta::{self, Eta};
 use crate::job::fleet::StateKind;
 use crate::job::tally::{self, Tally};
+use crate::job::text::mask_secrets;
+use crate::job::warnings::WarningKind;
 use crate::job::{Fleet, JobKey, JobState, Stamp, TrialKey};
 
 /// How several jobs are counted together; where no default applies the screen counts them side by
@@ -92,22 +94,27 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
     let tally =
         tally::count(fleet, counting, now).unwrap_or_else(|_| tally::count_side_by_side(fleet, counting.rule, now));
     derived.states = fleet.jobs().iter().zip(&tally.jobs).map(|(j, line)| (j.key, line.state.clone())).collect();
-    derived.warnings = tally
-        .warnings
-        .iter()
-        .map(|w| Warning {
+    derived.attention = jobs_that_stand_still(fleet, &derived.states);
+    // What is not there yet may only not have been read yet.
+    let reading = fleet.jobs().iter().any(|j| !j.settled);
+    let too_early = |kind| reading && matches!(kind, WarningKind::Missing | WarningKind::SummaryDisagrees);
+    for w in tally.warnings.iter().filter(|w| !too_early(w.kind)) {
+        let warning = Warning {
             kind: w.kind.word().to_string(),
-            message: w.message.clone(),
+            message: mask_secrets(&w.message).into_owned(),
             path: w.path.clone(),
             target: target(fleet, &w.path),
-        })
-        .collect();
-    derived.attention = jobs_that_stand_still(fleet, &derived.states);
-    let urgent = tally.warnings.iter().zip(&derived.warnings).filter(|(w, _)| w.kind.needs_person());
-    derived.attention.extend(urgent.map(|(_, w)| Attention {
-        text: format!("{}: {}", w.kind.replace('_', " "), w.message),
-        target: w.target.clone(),
-    }));
+        };
+        if w.kind.needs_person() {
+            let kind = warning.kind.replace('_', " ");
+            let text = match &warning.target {
+                Some(key) => format!("{kind}: {}: {}", key.trial, warning.message),
+                None => format!("{kind}: {}", warning.message),
+            };
+            derived.attention.push(Attention { text, target: warning.target.clone() });
+        }
+        derived.warnings.push(warning);
+    }
     derived.tally = Some(tally);
     derived
 }
@@ -115,7 +122,7 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
 fn fleet_problems(fleet: &Fleet) -> Vec<Warning> {
     let warning = |p: &crate::job::Problem| Warning {
         kind: p.kind.word().to_string(),
-        message: p.message.to_string(),
+        message: mask_secrets(&p.message).into_owned(),
         path: p.path.to_string(),
         target: None,
     };

@@ -5,17 +5,20 @@
 
 pub mod about;
 pub mod doc;
+mod find;
+mod protocol;
+mod replies;
 pub mod timeline;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::doc::{Doc, Needle, Pane};
-use self::timeline::StepSpan;
+pub use self::protocol::{At, Facts, FileKind, FileRow, Head, Part, Place, Reply, Request, Speaker};
 use super::action::Action;
 use super::effect::Effect;
 use super::model::Room;
-use crate::job::{Stamp, Trial, TrialKey};
+use crate::job::{Trial, TrialKey};
 
 /// Step heads that are held at a time.
 pub const HEADS: usize = 240;
@@ -82,166 +85,6 @@ impl Slot {
     pub const ALL: [Slot; 6] = [Slot::Episode, Slot::Verifier, Slot::Exception, Slot::Log, Slot::File, Slot::About];
 }
 
-/// Which part of a text is wanted.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum At {
-    /// Its beginning.
-    Start,
-    /// Its end.
-    End,
-    /// The lines before and after this offset.
-    Around(u64),
-}
-
-/// A wish to the loader. `serial` names the view that wishes; answers carry it, too.
-#[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)]
-pub enum Request {
-    /// Begin with this trial dir.
-    Open { serial: u64, dir: PathBuf },
-    /// Files may have changed: say which.
-    Changed { serial: u64 },
-    /// The heads of `n` steps.
-    Heads { serial: u64, from: usize, n: usize },
-    /// One step in full.
-    Step { serial: u64, n: usize },
-    /// A window of a text: `nth` file of the slot (None: the one that matters most), or `path` for
-    /// [`Slot::File`].
-    Text { serial: u64, slot: Slot, nth: Option<usize>, path: Option<String>, at: At },
-    /// The entries of a directory, relative to the trial dir.
-    List { serial: u64, dir: String },
-    /// The next match after (or before) a place.
-    Search { serial: u64, slot: Slot, needle: Needle, from: Place, back: bool },
-    /// Nothing is shown any more.
-    Close,
-}
-
-/// A place in the text of a slot.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Place {
-    /// The step, in [`Slot::Episode`].
-    pub step: usize,
-    /// Offset of the line.
-    pub offset: u64,
-    /// Whether a match in that very line counts.
-    pub inclusive: bool,
-    /// The file: of several in a slot.
-    pub nth: Option<usize>,
-    /// The file, in [`Slot::File`].
-    pub path: Option<String>,
-}
-
-/// An answer of the loader.
-#[derive(Debug)]
-#[allow(missing_docs)]
-pub enum Reply {
-    /// What `result.json` says beyond the summary.
-    Facts { serial: u64, facts: Facts },
-    /// How far the trajectories are read.
-    Steps { serial: u64, parts: Vec<Part> },
-    /// Heads of steps.
-    Heads { serial: u64, from: usize, heads: Vec<Head> },
-    /// One step in full.
-    Step { serial: u64, n: usize, doc: Doc },
-    /// A window of a text, or why there is none, in words.
-    Text { serial: u64, slot: Slot, doc: Result<Doc, String> },
-    /// Entries of a directory.
-    Listing { serial: u64, dir: String, listing: Result<Vec<FileRow>, String> },
-    /// These texts changed on disk (and the listing).
-    Stale { serial: u64, slots: Vec<Slot>, listing: bool },
-    /// Share of the text that was searched, 0 to 1.
-    Searching { serial: u64, share: f64 },
-    /// A match, or none in the whole text; `wrapped` when the search went past the end.
-    Found { serial: u64, slot: Slot, place: Option<Place>, wrapped: bool },
-}
-
-/// What `result.json` says beyond the summary.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Facts {
-    /// Facts by name.
-    pub identity: Vec<(&'static str, String)>,
-    /// Steps of a multi-step trial.
-    pub steps: Vec<StepSpan>,
-}
-
-/// One trajectory file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Part {
-    /// Name of the step of a multi-step trial.
-    pub name: Option<String>,
-    /// Path relative to the trial dir.
-    pub path: String,
-    /// Steps known.
-    pub steps: usize,
-    /// Share that is indexed, 0 to 1.
-    pub indexed: f64,
-    /// What is to be said of it: missing, torn, vanished, unreadable.
-    pub note: Option<String>,
-    /// Grows whenever the file was read anew.
-    pub revision: u64,
-}
-
-/// Who speaks in a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Speaker {
-    User,
-    System,
-    Agent,
-    /// An agent step copied from before a summary.
-    Copied,
-}
-
-/// The head of a step: its line in the list.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Head {
-    /// Who.
-    pub speaker: Speaker,
-    /// Number of the episode from 1, of agent steps.
-    pub episode: Option<u32>,
-    /// When it was recorded: after its commands ran.
-    pub at: Option<Stamp>,
-    /// Seconds since the step before; negative when the clock went back.
-    pub gap: Option<f64>,
-    /// Of those, seconds at the model, where they can be told apart.
-    pub model: Option<f64>,
-    /// Prompt tokens.
-    pub input: Option<u64>,
-    /// Completion tokens.
-    pub output: Option<u64>,
-    /// First line of the plan, else of the message.
-    pub line: String,
-    /// Trajectories of helpers that it refers to.
-    pub refs: u32,
-    /// Set on the first step of a trajectory where there are several: its name.
-    pub group: Option<String>,
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone, PartialEq)]
-pub struct FileRow {
-    /// Its name, as well as it can be shown.
-    pub name: String,
-    /// False for names that are not UTF-8: they are shown, not opened.
-    pub openable: bool,
-    /// What it is.
-    pub kind: FileKind,
-    /// Bytes of a file.
-    pub size: Option<u64>,
-    /// Modification time.
-    pub modified: Option<Stamp>,
-}
-
-/// Kinds of entries.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum FileKind {
-    Dir,
-    File,
-    Symlink,
-    Other,
-}
-
 /// The Files tab.
 #[derive(Debug, Clone, Default)]
 pub struct Files {
@@ -291,6 +134,8 @@ pub struct TrialView {
     pub follow: bool,
     /// The step that the Episode text is about.
     pub shown: Option<usize>,
+    /// Its file was read anew since.
+    outdated: bool,
     /// The Files tab.
     pub files: Files,
     /// What is searched for; empty: nothing.
@@ -351,6 +196,7 @@ impl TrialView {
             cursor: 0,
             follow: running,
             shown: None,
+            outdated: false,
             files: Files::default(),
             needle: Needle::default(),
             finding: None,
@@ -453,7 +299,8 @@ impl TrialView {
         Some(self.list(parent))
     }
 
-    fn show(&mut self, tab: Tab) -> Vec<Effect> {
+    /// Shows a tab and asks for what it needs.
+    pub fn show(&mut self, tab: Tab) -> Vec<Effect> {
         self.tab = tab;
         self.finding = None;
         match self.slot() {
@@ -476,7 +323,7 @@ impl TrialView {
             return Vec::new();
         }
         if slot == Slot::Episode {
-            self.shown = None;
+            self.outdated = true;
             return self.want_step();
         }
         let pane = self.pane(slot);
@@ -599,6 +446,7 @@ impl TrialView {
             };
         };
         if !row.openable {
+            self.files.problem = Some("a name that is not UTF-8: it can not be opened here".to_string());
             return Vec::new();
         }
         let path = join(&self.files.dir, &row.name);
@@ -674,236 +522,11 @@ impl TrialView {
 
     fn want_step(&mut self) -> Vec<Effect> {
         let beside = self.tab == Tab::Steps && Room::of(self.size) == Room::Double;
-        let wanted = (self.tab == Tab::Episode || beside) && self.shown != Some(self.cursor);
+        let wanted = (self.tab == Tab::Episode || beside) && (self.outdated || self.shown != Some(self.cursor));
         if !wanted || self.cursor >= self.n_steps() {
             return Vec::new();
         }
         self.ask(Request::Step { serial: self.serial, n: self.cursor })
-    }
-
-    /// The search text was entered; an empty one ends the search.
-    pub fn search(&mut self, text: &str) -> Vec<Effect> {
-        self.needle = Needle::new(text);
-        self.finding = None;
-        self.panes.iter_mut().for_each(|p| p.hit = None);
-        if text.is_empty() { Vec::new() } else { self.find(false, true) }
-    }
-
-    fn find(&mut self, back: bool, first: bool) -> Vec<Effect> {
-        if self.needle.text.is_empty() {
-            return Vec::new();
-        }
-        if self.tab == Tab::Files && self.files.open.is_none() {
-            return self.find_name(back, first);
-        }
-        if self.tab == Tab::About {
-            return self.find_here(Slot::About, back, first);
-        }
-        let slot = self.slot().unwrap_or(Slot::Episode);
-        let pane = self.pane(slot);
-        // A step that is not the one in the pane is searched from its beginning.
-        let (offset, inclusive) = match pane.hit {
-            _ if slot == Slot::Episode && self.shown != Some(self.cursor) => (0, true),
-            Some(hit) => (hit, false),
-            None => (pane.offset(), first || !back),
-        };
-        let from = Place {
-            step: self.cursor,
-            offset,
-            inclusive,
-            nth: pane.doc.as_ref().map(|d| d.nth.0),
-            path: self.files.open.clone(),
-        };
-        self.finding = Some(Finding::Running(0.0));
-        let needle = self.needle.clone();
-        self.ask(Request::Search { serial: self.serial, slot, needle, from, back })
-    }
-
-    fn find_name(&mut self, back: bool, first: bool) -> Vec<Effect> {
-        let n = self.n_files();
-        let begin = usize::from(!first);
-        let mut order =
-            (begin..n + begin).map(|i| if back { n * 2 + self.files.cursor - i } else { self.files.cursor + i });
-        let hit = order.find(|i| self.file(i % n.max(1)).is_some_and(|f| self.needle.is_in(&f.name)));
-        self.finding = Some(match hit {
-            Some(at) => {
-                self.files.cursor = at % n.max(1);
-                Finding::Found { wrapped: false }
-            }
-            None => Finding::Nothing,
-        });
-        Vec::new()
-    }
-
-    /// Searches a text that is here as a whole.
-    fn find_here(&mut self, slot: Slot, back: bool, first: bool) -> Vec<Effect> {
-        let (_, height) = body(self.size);
-        let pane = self.pane(slot);
-        let from = pane.hit.unwrap_or(pane.offset());
-        let inclusive = pane.hit.is_none() && (first || !back);
-        let all = pane.doc.as_ref().map(|d| d.lines.as_slice()).unwrap_or_default();
-        let mut hits: Vec<u64> = all.iter().filter(|l| self.needle.is_in(l.text())).map(|l| l.offset).collect();
-        if back {
-            hits.reverse();
-        }
-        let ahead = |o: &&u64| (inclusive && **o == from) || if back { **o < from } else { **o > from };
-        let next = hits.iter().find(ahead);
-        let (hit, wrapped) = (next.or(hits.first()).copied(), next.is_none());
-        self.finding = Some(hit.map_or(Finding::Nothing, |_| Finding::Found { wrapped }));
-        if let Some(hit) = hit {
-            let pane = self.pane_mut(slot);
-            pane.hit = Some(hit);
-            pane.reveal(hit, height);
-        }
-        Vec::new()
-    }
-
-    /// The loader answered.
-    pub fn reply(&mut self, reply: Reply) -> Vec<Effect> {
-        let (width, height) = body(self.size);
-        match reply {
-            Reply::Facts { serial, facts } if serial == self.serial => {
-                self.facts = Some(facts);
-                self.tell();
-            }
-            Reply::Steps { serial, parts } if serial == self.serial => return self.take_parts(parts),
-            Reply::Heads { serial, from, heads } if serial == self.serial => {
-                (self.heads_from, self.heads) = (from, heads);
-                if !self.placed && !self.at_end && !self.heads.is_empty() {
-                    self.placed = true;
-                    // A finished trial is read from its first episode on.
-                    if let Some(at) = self.heads.iter().position(|h| h.episode.is_some()) {
-                        return self.go(from + at);
-                    }
-                }
-            }
-            Reply::Step { serial, n, doc } if serial == self.serial => {
-                let same = self.shown == Some(n) || self.pane(Slot::Episode).doc.is_none();
-                self.shown = Some(n);
-                let pane = self.pane_mut(Slot::Episode);
-                if !same {
-                    pane.forget_place();
-                }
-                pane.set(doc, width, height);
-                if pane.pending.is_none() && n != self.cursor {
-                    return self.want_step();
-                }
-            }
-            Reply::Text { serial, slot, doc } if serial == self.serial => {
-                let pane = self.pane_mut(slot);
-                match doc {
-                    Ok(doc) => {
-                        pane.note = None;
-                        pane.set(doc, width, height);
-                        return self.more(slot, height);
-                    }
-                    Err(words) => pane.fail(words, width, height),
-                }
-            }
-            Reply::Listing { serial, dir, listing } if serial == self.serial && dir == self.files.dir => {
-                self.take_listing(listing);
-            }
-            Reply::Stale { serial, slots, listing } if serial == self.serial => {
-                let mut effects = Vec::new();
-                for slot in slots {
-                    if self.pane(slot).doc.is_none() && self.slot() != Some(slot) {
-                        continue;
-                    }
-                    if self.slot() == Some(slot) {
-                        effects.extend(self.again(slot));
-                    } else {
-                        self.pane_mut(slot).stale = true;
-                    }
-                }
-                if listing && self.tab == Tab::Files && self.files.open.is_none() {
-                    effects.extend(self.list(self.files.dir.clone()));
-                }
-                return effects;
-            }
-            Reply::Searching { serial, share } if serial == self.serial => {
-                if matches!(self.finding, Some(Finding::Running(_))) {
-                    self.finding = Some(Finding::Running(share));
-                }
-            }
-            Reply::Found { serial, slot, place, wrapped } if serial == self.serial => {
-                return self.take_found(slot, place, wrapped, height);
-            }
-            _ => {}
-        }
-        Vec::new()
-    }
-
-    fn take_parts(&mut self, parts: Vec<Part>) -> Vec<Effect> {
-        let before = self.n_steps();
-        let revisions = parts.iter().map(|p| p.revision).sum();
-        let anew = revisions != self.revisions;
-        self.parts = Some(parts);
-        self.revisions = revisions;
-        let total = self.n_steps();
-        if (self.follow || (!self.placed && self.at_end)) && total > 0 {
-            self.cursor = total - 1;
-        }
-        self.cursor = self.cursor.min(total.saturating_sub(1));
-        if self.at_end && total > 0 && self.parts.iter().flatten().all(|p| p.indexed >= 1.0) {
-            self.placed = true;
-        }
-        let mut effects = self.want_heads(anew || before != total);
-        if anew {
-            self.shown = None;
-        }
-        effects.extend(self.want_step());
-        effects
-    }
-
-    fn take_listing(&mut self, listing: Result<Vec<FileRow>, String>) {
-        match listing {
-            Ok(rows) => {
-                // The cursor stays on its name while entries come and go.
-                let name = self.files.select.take().or_else(|| self.file(self.files.cursor).map(|f| f.name.clone()));
-                let up = usize::from(!self.files.dir.is_empty());
-                let at = name.and_then(|n| rows.iter().position(|r| r.name == n));
-                self.files.rows = Some(rows);
-                self.files.problem = None;
-                if let Some(at) = at {
-                    self.files.cursor = at + up;
-                }
-                self.files.cursor = self.files.cursor.min(self.n_files().saturating_sub(1));
-            }
-            Err(words) => self.files.problem = Some(words),
-        }
-    }
-
-    fn take_found(&mut self, slot: Slot, place: Option<Place>, wrapped: bool, height: usize) -> Vec<Effect> {
-        let Some(place) = place else {
-            self.finding = Some(Finding::Nothing);
-            return Vec::new();
-        };
-        self.finding = Some(Finding::Found { wrapped });
-        if slot == Slot::Episode {
-            self.follow = false;
-            if self.tab == Tab::Steps && Room::of(self.size) != Room::Double {
-                self.tab = Tab::Episode;
-            }
-            let shown = self.shown == Some(place.step);
-            let pane = self.pane_mut(slot);
-            pane.hit = Some(place.offset);
-            if shown {
-                pane.reveal(place.offset, height);
-                self.cursor = place.step;
-                return self.want_heads(false);
-            }
-            pane.pending = Some(place.offset);
-            return self.go(place.step);
-        }
-        let pane = self.pane_mut(slot);
-        pane.hit = Some(place.offset);
-        pane.follow = false;
-        if pane.holds(place.offset) {
-            pane.reveal(place.offset, height);
-            return self.more(slot, height);
-        }
-        pane.pending = Some(place.offset);
-        self.ask_text(slot, place.nth, At::Around(place.offset))
     }
 
     /// The trial's summary changed: files moved on.

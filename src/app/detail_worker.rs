@@ -108,7 +108,7 @@ struct HeadsJob {
 }
 
 #[derive(Debug)]
-struct Session {
+struct OpenTrial {
     serial: u64,
     path: PathBuf,
     dir: Result<Dir, String>,
@@ -123,38 +123,38 @@ struct Session {
 /// The loader without its thread.
 #[derive(Debug, Default)]
 pub struct Loader {
-    session: Option<Session>,
+    trial: Option<OpenTrial>,
 }
 
 impl Loader {
     /// Does one request.
     pub fn handle(&mut self, request: Request, sink: Sink<'_>) {
         if let Request::Open { serial, dir } = request {
-            self.session = Some(Session::open(serial, dir, sink));
+            self.trial = Some(OpenTrial::open(serial, dir, sink));
             return;
         }
-        let Some(session) = &mut self.session else { return };
+        let Some(trial) = &mut self.trial else { return };
         match request {
-            Request::Close => self.session = None,
+            Request::Close => self.trial = None,
             Request::Open { .. } => {}
-            Request::Changed { serial } if serial == session.serial => session.changed(sink),
-            Request::Heads { serial, from, n } if serial == session.serial => session.start_heads(from, n, sink),
-            Request::Step { serial, n } if serial == session.serial => {
-                let heads = session.heads_of(n, 1);
-                let doc = session.steps.doc(n, heads.first());
+            Request::Changed { serial } if serial == trial.serial => trial.changed(sink),
+            Request::Heads { serial, from, n } if serial == trial.serial => trial.start_heads(from, n, sink),
+            Request::Step { serial, n } if serial == trial.serial => {
+                let heads = trial.heads_of(n, 1);
+                let doc = trial.steps.doc(n, heads.first());
                 sink(Reply::Step { serial, n, doc });
             }
-            Request::Text { serial, slot, nth, path, at } if serial == session.serial => {
-                let doc = session.text(slot, nth, path.as_deref(), at);
+            Request::Text { serial, slot, nth, path, at } if serial == trial.serial => {
+                let doc = trial.text(slot, nth, path.as_deref(), at);
                 sink(Reply::Text { serial, slot, doc });
             }
-            Request::List { serial, dir } if serial == session.serial => {
-                let listing = session.list(&dir);
+            Request::List { serial, dir } if serial == trial.serial => {
+                let listing = trial.list(&dir);
                 sink(Reply::Listing { serial, dir, listing });
             }
-            Request::Search { serial, slot, needle, from, back } if serial == session.serial => {
-                session.search = None;
-                session.search = Some(Search::new(slot, needle, from, back, session));
+            Request::Search { serial, slot, needle, from, back } if serial == trial.serial => {
+                trial.search = None;
+                trial.search = Some(Search::new(slot, needle, from, back, trial));
             }
             _ => {}
         }
@@ -162,19 +162,22 @@ impl Loader {
 
     /// Does one slice of the long work; false when there is none left.
     pub fn work(&mut self, sink: Sink<'_>) -> bool {
-        let Some(session) = &mut self.session else { return false };
-        if session.steps.work() {
-            sink(Reply::Steps { serial: session.serial, parts: session.steps.parts() });
+        let Some(trial) = &mut self.trial else { return false };
+        if trial.steps.work() {
+            sink(Reply::Steps { serial: trial.serial, parts: trial.steps.parts() });
+            if trial.steps.is_outdated() {
+                trial.look(sink);
+            }
             return true;
         }
-        session.fill_heads(sink) || session.search_on(sink)
+        trial.fill_heads(sink) || trial.search_on(sink)
     }
 }
 
-impl Session {
-    fn open(serial: u64, path: PathBuf, sink: Sink<'_>) -> Session {
+impl OpenTrial {
+    fn open(serial: u64, path: PathBuf, sink: Sink<'_>) -> OpenTrial {
         let dir = Dir::open(&path).map_err(|e| format!("{}: {}", path.display(), said(&e)));
-        let mut session = Session {
+        let mut trial = OpenTrial {
             serial,
             path,
             dir,
@@ -185,9 +188,9 @@ impl Session {
             search: None,
             watched: BTreeMap::new(),
         };
-        session.read_result(sink);
-        session.look(sink);
-        session
+        trial.read_result(sink);
+        trial.look(sink);
+        trial
     }
 
     /// Steps of a multi-step trial in the order of its result.
@@ -255,7 +258,16 @@ impl Session {
     fn changed(&mut self, sink: Sink<'_>) {
         // A retry deletes the directory and makes it anew.
         match Dir::open(&self.path) {
-            Ok(dir) => self.dir = Ok(dir),
+            Ok(dir) => {
+                let id = |d: &Dir| d.stat("").ok().map(|m| (m.device, m.inode));
+                if self.dir.as_ref().is_ok_and(|old| id(old) != id(&dir)) {
+                    self.known = Known::default();
+                    self.result_stamp = None;
+                    self.steps.reset();
+                    self.watched.values_mut().for_each(|stamp| *stamp = Some((u64::MAX, 0, 0)));
+                }
+                self.dir = Ok(dir);
+            }
             Err(e) if self.dir.is_err() => self.dir = Err(format!("{}: {}", self.path.display(), said(&e))),
             Err(_) => {}
         }

@@ -279,6 +279,8 @@ pub fn build(fleet: &Fleet, tally: &Tally) -> Vec<Row> {
                 };
                 row
             }
+            // Whether it has begun is not known before everything was read.
+            None if !job.settled => continue,
             None => {
                 let label: Arc<str> = match &counted.slot {
                     Some(slot) => slot.to_string().into(),

@@ -7,7 +7,7 @@ use super::detail::TrialView;
 use super::effect::Effect;
 use super::key::Key;
 use super::menus;
-use super::message::Msg;
+pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
 use super::overlay::{Choice, Overlay, Palette, PromptKind};
 use super::replay::{ReplayView, Source};
@@ -231,7 +231,14 @@ fn typed(model: &mut Model) -> Vec<Effect> {
             *error = None;
             model.stale = true;
         }
-        Err(why) => *error = Some(why),
+        Err(why) => {
+            *error = Some(why);
+            // What was right before the last word stays in force.
+            let before = text.trim_end().rsplit_once(char::is_whitespace).map_or("", |(rest, _)| rest);
+            if model.table.set_filter(before).is_ok() {
+                model.stale = true;
+            }
+        }
     }
     Vec::new()
 }
@@ -419,6 +426,10 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
     let dir = job.facts.dir.join(&*key.trial);
     let (mut view, mut effects) = TrialView::open(key.clone(), dir, trial);
     view.resize(model.size);
+    // From trial to trial the tab stays: the same question is asked of each.
+    if let Some(before) = &model.trial {
+        effects.extend(view.show(before.tab));
+    }
     model.trial = Some(view);
     if model.view() != View::Trial {
         model.views.push(View::Trial);

@@ -9,6 +9,7 @@ use tokio::sync::mpsc::channel;
 
 use super::Common;
 use super::screen::{self, Start};
+use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
 use crate::app::derived::Counting;
 use crate::follow::{Control, Follower, Options};
@@ -52,8 +53,9 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         }
     }
     if !std::io::stdout().is_terminal() {
-        super::complain("not a terminal: use pilothouse status");
-        return super::USAGE;
+        // Lines for a pipe or a log: the same report again whenever something changed.
+        let args = StatusArgs { dirs: args.dirs.clone(), json: false, plain: true, watch: true, poll: args.poll };
+        return super::status::run(&args);
     }
     let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
     on_screen(args.dirs.clone(), args.poll, counting, common, Box::new(|_| Vec::new()), None)

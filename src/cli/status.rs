@@ -33,6 +33,9 @@ pub struct StatusArgs {
     /// Print again when something changed, until all jobs are finished
     #[arg(long)]
     pub watch: bool,
+    /// With --watch: look every SECONDS instead of waiting for file events
+    #[arg(long, value_name = "SECONDS", value_parser = super::attach::seconds, requires = "watch")]
+    pub poll: Option<f64>,
 }
 
 /// The shortest time between two reports of `--watch`.
@@ -102,7 +105,8 @@ async fn watching(args: &StatusArgs) -> u8 {
         load::complain("status", &["signals can not be caught".to_string()]);
         return NEEDS_PERSON;
     };
-    let follower = Follower::new(args.dirs.clone(), FollowOptions::default());
+    let options = FollowOptions { poll: args.poll.map(std::time::Duration::from_secs_f64), ..FollowOptions::default() };
+    let follower = Follower::new(args.dirs.clone(), options);
     let remote = follower.remote();
     let (sender, mut events) = mpsc::channel::<Vec<JobEvent>>(QUEUE);
     let thread = std::thread::spawn(move || follower.run(Box::new(move |batch| sender.blocking_send(batch).is_ok())));

@@ -43,7 +43,8 @@ pub(super) struct Unfinished {
     /// Something has to be read again although nothing changed.
     pending: bool,
     config: Option<(Option<FileId>, FileFact, TrialConfigFile)>,
-    config_tried: Option<FileId>,
+    /// A config that could not be parsed, and since when it has been the same.
+    config_torn: Option<(FileId, Instant)>,
     lock: Option<(FileId, TrialConfigFile)>,
     trajectories: BTreeMap<Box<str>, Tracked<Progress>>,
     reward: Option<Reward>,
@@ -198,7 +199,7 @@ pub(super) fn look(look: &Look<'_>, dir: &Dir, name: &OsStr, memory: &mut Memory
                 memory.unfinished = None;
                 return Sighting { again: Some(STABLE_AGE), ..Sighting::of(Seen::NotATrial(None)) };
             }
-            let message = "nothing of a trial in it; Harbor's resume deletes directories without result.json";
+            let message = "nothing of a trial in it";
             return look.foreign(memory, look.problem(ProblemKind::Foreign, &utf8, "", message));
         }
     }
@@ -365,8 +366,13 @@ impl Gather<'_> {
             Err(error) => ("config.json".to_string(), error.to_string()),
         };
         // The last good reading stays. A problem is one only when it lasts.
-        let lasts = known.config_tried == Some(id) || time::age(meta.modified, self.look.now) > STABLE_AGE;
-        known.config_tried = Some(id);
+        let since = match known.config_torn {
+            Some((before, since)) if before == id => since,
+            _ => self.look.clock,
+        };
+        known.config_torn = Some((id, since));
+        let lasts = self.look.clock.saturating_duration_since(since) >= STABLE
+            || time::age(meta.modified, self.look.now) > STABLE_AGE;
         if lasts || self.look.last {
             problems.push(self.look.problem(ProblemKind::Unreadable, name, &shown, &message));
         } else {

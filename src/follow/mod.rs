@@ -7,6 +7,7 @@
 //! | part | what it knows |
 //! |---|---|
 //! | [`discover`] | what a directory is: job, jobs dir, trial |
+//! | `roots` | the directories that were named, and jobs that appear in them |
 //! | `scan` | one job: its own files, its trials, its state between two looks |
 //! | `probe`, `evidence` | one look at one trial |
 //! | `limits` | where a trial's task lies and what it allows |
@@ -146,16 +147,19 @@ impl Follower {
         }
         out.flush();
         let begin = Instant::now();
-        while jobs.iter().any(|j| j.due().is_some()) && begin.elapsed() < PATIENCE {
+        // What is due later than this is no torn file.
+        let soon = |job: &Followed| job.due().is_some_and(|due| due <= Instant::now() + Duration::from_secs(3));
+        while jobs.iter().any(soon) && begin.elapsed() < PATIENCE {
             std::thread::sleep(PATIENCE / 6);
-            for job in jobs.iter_mut().filter(|j| j.due().is_some()) {
+            for job in jobs.iter_mut().filter(|j| soon(j)) {
                 let names = job.due_names(None);
                 job.again(env, &names, false, &mut out);
             }
         }
-        for job in jobs.iter_mut().filter(|j| j.due().is_some()) {
+        for job in jobs.iter_mut().filter(|j| soon(j)) {
             let names = job.due_names(None);
             job.again(env, &names, true, &mut out);
+            job.emit_liveness(&mut out, true);
         }
         out.flush();
     }

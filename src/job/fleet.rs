@@ -8,7 +8,7 @@ use super::event::JobEvent;
 use super::facts::{JobFacts, Liveness};
 use super::phase::{self, Phase, Writer};
 use super::time::{self, Stamp};
-use super::trial::{JobKey, Problem, Trial};
+use super::trial::{JobKey, Problem, ProblemKind, Trial};
 
 /// How a job stands, with the evidence in words.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,7 +135,7 @@ impl Job {
         let whence = if self.liveness.owner_search_conclusive {
             format!("no process holds job.log open, last write {words} ago")
         } else if nothing_open {
-            format!("no trial without result, last write {words} ago")
+            format!("last write {words} ago")
         } else {
             format!("last write {words} ago, longer than any limit here")
         };
@@ -209,7 +209,13 @@ impl Fleet {
         match event {
             JobEvent::Job(key, facts) => match self.job_mut(key) {
                 Some(job) => job.facts = *facts,
-                None => self.jobs.push(Job::new(key, *facts)),
+                None => {
+                    // A root that held no job when it was first looked at does now.
+                    let dir = facts.dir.clone();
+                    self.problems
+                        .retain(|p| p.kind != ProblemKind::Missing || !dir.starts_with(std::path::Path::new(&*p.path)));
+                    self.jobs.push(Job::new(key, *facts));
+                }
             },
             JobEvent::Liveness(key, liveness) => {
                 if let Some(job) = self.job_mut(key) {

@@ -161,6 +161,34 @@ pub fn wrap(s: &str, columns: usize) -> Vec<String> {
     out
 }
 
+/// Text wrapped between words to `columns`, sanitised; words longer than a line are cut in two.
+pub fn wrap_words(s: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(1);
+    let mut out = Vec::new();
+    for line in s.split('\n') {
+        let line = text::clean(line);
+        let mut row = String::new();
+        for word in line.split(' ') {
+            let gap = usize::from(!row.is_empty());
+            if width(&row) + gap + width(word) <= columns {
+                if gap > 0 {
+                    row.push(' ');
+                }
+                row.push_str(word);
+                continue;
+            }
+            if !row.is_empty() {
+                out.push(std::mem::take(&mut row));
+            }
+            let mut pieces = wrap(word, columns);
+            row = pieces.pop().unwrap_or_default();
+            out.append(&mut pieces);
+        }
+        out.push(row);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +203,14 @@ mod tests {
         assert_eq!(cut("abc", 3, PEN), "abc");
         assert_eq!(cut("abcd", 3, PEN), "ab…");
         assert_eq!(cut("abcd", 0, PEN), "");
+    }
+
+    #[test]
+    fn words_stay_whole_where_they_can() {
+        assert_eq!(wrap_words("run the task again", 9), ["run the", "task", "again"]);
+        assert_eq!(wrap_words("a/very/long/path x", 6), ["a/very", "/long/", "path x"]);
+        assert_eq!(wrap_words("one\n\ntwo", 9), ["one", "", "two"]);
+        assert_eq!(wrap_words("任务 数据", 4), ["任务", "数据"]);
     }
 
     #[test]

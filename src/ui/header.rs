@@ -4,6 +4,7 @@ use ratatui::text::Line;
 
 use super::fit::{Piece, piece, short, spread};
 use super::style::Pen;
+use crate::app::action::Context;
 use crate::app::model::{Model, Room};
 use crate::app::rows::Outcome;
 use crate::job::fleet::StateKind;
@@ -20,19 +21,42 @@ pub fn lines(model: &Model, pen: Pen, columns: usize) -> Vec<Line<'static>> {
             attention(model, pen, columns, false),
         ];
     }
-    let counts = counts(model, pen, true);
     let scores = scores(model, pen);
-    let total: usize = counts.iter().chain(&scores).map(|p| super::fit::width(&p.text) + 2).sum();
+    let named = counts(model, pen, true);
+    let total = |pieces: &[Piece]| pieces.iter().map(|p| super::fit::width(&p.text) + 2).sum::<usize>();
     let mut lines = vec![identity(model, pen, columns)];
-    if total <= columns {
-        lines.push(spread(counts, scores, "  ", columns, pen));
+    if total(&named) + total(&scores) <= columns {
+        lines.push(spread(named, scores, "  ", columns, pen));
         lines.push(attention(model, pen, columns, true));
-    } else {
-        lines.push(spread(scores, tokens(model, pen), "  ", columns, pen));
-        lines.push(spread(counts, Vec::new(), "  ", columns, pen));
-        lines.push(attention(model, pen, columns, false));
+        return lines;
     }
+    lines.push(spread(scores, tokens(model, pen), "  ", columns, pen));
+    // Words rather than signs alone, on two lines where the rows below them are a list.
+    let split = fitting(&named, columns);
+    if split == named.len() {
+        lines.push(spread(named, Vec::new(), "  ", columns, pen));
+    } else if total(&named) <= columns + named.len() + 1 {
+        lines.push(spread(named, Vec::new(), " ", columns, pen));
+    } else if model.context() == Context::List && fitting(&named[split..], columns) == named.len() - split {
+        let second = named[split..].to_vec();
+        let first = named[..split].to_vec();
+        lines.push(spread(first, Vec::new(), "  ", columns, pen));
+        lines.push(spread(second, Vec::new(), "  ", columns, pen));
+    } else {
+        lines.push(spread(counts(model, pen, false), Vec::new(), "  ", columns, pen));
+    }
+    lines.push(attention(model, pen, columns, false));
     lines
+}
+
+/// How many pieces fit into one line.
+fn fitting(pieces: &[Piece], columns: usize) -> usize {
+    let mut used = 0;
+    let fits = |p: &&Piece| {
+        used += super::fit::width(&p.text) + 2;
+        used <= columns + 2
+    };
+    pieces.iter().take_while(fits).count()
 }
 
 /// Everything in one line, for a terminal that has room for nothing else.
@@ -49,6 +73,7 @@ pub fn one_line(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
 
 fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
     let mut left = Vec::new();
+    let mut words = Vec::new();
     match model.fleet.jobs() {
         [] => left.push(piece(
             match model.fleet.problems.first() {
@@ -60,10 +85,7 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
         )),
         [job] => {
             left.push(piece(job.facts.name.to_string(), pen.strong(), 0));
-            let facts = job_words(job, pen);
-            if !facts.is_empty() {
-                left.push(piece(facts, pen.dim(), 3));
-            }
+            words = facts(job);
         }
         jobs => {
             left.push(piece(format!("{} jobs", jobs.len()), pen.strong(), 0));
@@ -90,11 +112,25 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
         };
         right.push(piece(text, pen.text(), 1));
     }
+    // As many facts of the job as there is room for, whole ones.
+    let used: usize = left.iter().chain(&right).map(|p| super::fit::width(&p.text) + 2).sum();
+    let dot = format!(" {} ", pen.dot());
+    while !words.is_empty() && used + super::fit::width(&words.join(&dot)) > columns {
+        words.pop();
+    }
+    if !words.is_empty() {
+        left.push(piece(words.join(&dot), pen.dim(), 3));
+    }
     spread(left, right, "  ", columns, pen)
 }
 
 /// `terminus-2 · Qwen3 · tb-2.1 · harbor 0.21.0`
 pub fn job_words(job: &Job, pen: Pen) -> String {
+    facts(job).join(&format!(" {} ", pen.dot()))
+}
+
+/// Agents, models, datasets, version: the dearest first.
+fn facts(job: &Job) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     let join = |list: &[std::sync::Arc<str>]| list.iter().map(|s| s.to_string()).collect::<Vec<_>>().join("+");
     for list in [&job.facts.agents, &job.facts.models, &job.facts.datasets] {
@@ -105,7 +141,7 @@ pub fn job_words(job: &Job, pen: Pen) -> String {
     if let Some(version) = &job.facts.harbor_version {
         words.push(format!("harbor {version}"));
     }
-    words.join(&format!(" {} ", pen.dot()))
+    words
 }
 
 /// Glyph, word, age of a job's state.
@@ -118,6 +154,9 @@ pub fn state_words(job: &Job, state: &JobState, model: &Model, pen: Pen) -> (Str
         StateKind::Dead => ("✝", "!", pen.alarm()),
         StateKind::Unreachable => ("?", "?", pen.alarm()),
     };
+    // Also of a job that says it is finished: the counts beside it are not yet those of the end.
+    let reading = state.kind == StateKind::Reading || (!job.settled && state.kind != StateKind::Unreachable);
+    let (unicode, ascii, style) = if reading { ("◌", ".", pen.dim()) } else { (unicode, ascii, style) };
     let glyph = if pen.look.ascii { ascii } else { unicode };
     let mark = if state.inferred { "~" } else { "" };
     let summary = job.facts.summary.as_ref();
@@ -128,7 +167,7 @@ pub fn state_words(job: &Job, state: &JobState, model: &Model, pen: Pen) -> (Str
     };
     let word = state.kind.word();
     let text = match state.kind {
-        StateKind::Reading => match job.scanning {
+        _ if reading => match job.scanning {
             Some((read, known)) => format!("{glyph} reading {read}/{known}"),
             None => format!("{glyph} reading"),
         },
@@ -141,10 +180,14 @@ pub fn state_words(job: &Job, state: &JobState, model: &Model, pen: Pen) -> (Str
             None => format!("{glyph} {word}{mark}"),
         },
         _ => match job.liveness.last_write {
-            Some(last) => format!(
-                "{glyph} {word}{mark}, last write {} ago",
-                time::words(time::age(last, model.now).as_secs_f64())
-            ),
+            Some(last) => {
+                let age = time::words(time::age(last, model.now).as_secs_f64());
+                // On a narrow screen the name needs the room more than the explanation.
+                match model.room() {
+                    Room::Compact => format!("{glyph} {word}{mark} {age}"),
+                    _ => format!("{glyph} {word}{mark}, last write {age} ago"),
+                }
+            }
             None => format!("{glyph} {word}{mark}"),
         },
     };
@@ -199,14 +242,8 @@ fn counts(model: &Model, pen: Pen, words: bool) -> Vec<Piece> {
         out.push(piece(text, pen.outcome(outcome), 0));
     }
     if out.is_empty() {
-        out.push(piece("no trials yet", pen.dim(), 0));
-    }
-    if words {
-        // Rather no words than a count that is cut off.
-        let total: usize = out.iter().map(|p| super::fit::width(&p.text) + 2).sum();
-        if total > usize::from(model.size.0) {
-            return counts(model, pen, false);
-        }
+        let reading = model.fleet.jobs().iter().any(|j| !j.settled);
+        out.push(piece(if reading { "reading" } else { "no trials yet" }, pen.dim(), 0));
     }
     out
 }

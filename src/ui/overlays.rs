@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Clear;
 
-use super::fit::{cut, left, piece, right, spread, width};
+use super::fit::{Piece, cut, left, piece, right, spread, width, wrap_words};
 use super::pane;
 use super::style::Pen;
 use crate::app::action::{Context, available};
@@ -31,11 +31,24 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         };
         let room = columns.saturating_sub(width(label) + 1);
         // Keep the end of a long text, where the cursor is, in sight.
-        let skip = width(&before).saturating_sub(room.saturating_sub(1));
-        let shown: String = text.chars().skip(skip).collect();
-        let line = spread(vec![piece(label, pen.key(), 0), piece(shown, pen.text(), 0)], vec![hint], "", columns, pen);
+        let mut skipped = 0;
+        let mut from = 0;
+        while width(&before).saturating_sub(skipped) > room.saturating_sub(1) {
+            skipped += before.chars().nth(from).map_or(1, |c| width(c.encode_utf8(&mut [0; 4])));
+            from += 1;
+        }
+        let shown: String = text.chars().skip(from).collect();
+        let typed = vec![piece(label, pen.key(), 0), piece(shown, pen.text(), 0)];
+        let line = match error {
+            // Why it does not work is worth a cut.
+            Some(_) => {
+                let gap = piece("  ", pen.text(), 0);
+                spread([typed, vec![gap, Piece { rank: 0, ..hint }]].concat(), Vec::new(), "", columns, pen)
+            }
+            None => spread(typed, vec![hint], "", columns, pen),
+        };
         frame.render_widget(line, area);
-        let at = width(label) + width(&before).saturating_sub(skip);
+        let at = width(label) + width(&before).saturating_sub(skipped);
         let x = area.x + u16::try_from(at.min(columns.saturating_sub(1))).unwrap_or(0);
         frame.set_cursor_position((x, area.y));
         return;
@@ -88,15 +101,19 @@ fn draw_menu(menu: &Menu, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let wide = (label + detail + 6).max(width(&menu.title) + 6).min(usize::from(area.width));
     let at = centred(area, wide, menu.items.len() + 2);
     frame.render_widget(Clear, at);
-    let inside = pane(frame, at, pen, true, &menu.title, "");
+    let hidden = menu.items.len() + 2 > usize::from(at.height);
+    let fact = if hidden { format!("{} of {}", menu.selected + 1, menu.items.len()) } else { String::new() };
+    let inside = pane(frame, at, pen, true, &menu.title, &fact);
     let columns = usize::from(inside.width);
     let height = usize::from(inside.height);
     let top = (menu.selected + 1).saturating_sub(height);
     for ((i, item), y) in menu.items.iter().enumerate().skip(top).zip(inside.y..inside.bottom()) {
-        let detail = cut(&item.detail, columns / 2, pen);
+        // The detail gets what the label leaves, and half of the line at least.
+        let room = columns.saturating_sub(width(&item.label) + 4).max(columns / 2);
+        let detail = cut(&item.detail, room, pen);
         let mut line = Line::from(vec![
-            Span::raw(left(&format!(" {}", item.label), columns.saturating_sub(width(&detail) + 1), pen)),
-            Span::styled(format!("{detail} "), pen.dim()),
+            Span::raw(left(&format!(" {}", item.label), columns.saturating_sub(width(&detail) + 2), pen)),
+            Span::styled(format!(" {detail} "), pen.dim()),
         ]);
         if i == menu.selected {
             line = line.patch_style(pen.selected());
@@ -106,7 +123,8 @@ fn draw_menu(menu: &Menu, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
 }
 
 /// The help text: the registry, this view's keys first.
-pub fn help_lines(context: Context, pen: Pen) -> Vec<Line<'static>> {
+pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'static>> {
+    let keys_room = if columns < 60 { 11 } else { 16 };
     let mut lines = Vec::new();
     let mut heading = None;
     let others = [Context::List, Context::Trial, Context::Replay].into_iter().filter(|c| *c != context);
@@ -123,29 +141,32 @@ pub fn help_lines(context: Context, pen: Pen) -> Vec<Line<'static>> {
             heading = Some(spec.context);
         }
         let keys = spec.keys.iter().map(|k| k.to_string()).collect::<Vec<_>>().join(" ");
-        lines.push(Line::from(vec![
-            Span::styled(left(&format!(" {keys}"), 16, pen), pen.key()),
-            Span::raw(format!(" {}", spec.title)),
-        ]));
+        let text = wrap_words(spec.title, columns.saturating_sub(keys_room + 2));
+        for (i, text) in text.into_iter().enumerate() {
+            let keys = if i == 0 { format!(" {keys}") } else { String::new() };
+            lines.push(Line::from(vec![
+                Span::styled(left(&keys, keys_room, pen), pen.key()),
+                Span::raw(format!(" {text}")),
+            ]));
+        }
     }
     lines.push(Line::raw(""));
     lines.push(Line::styled("signs", pen.strong()));
     for outcome in crate::app::rows::Outcome::ALL {
         lines.push(Line::from(vec![
-            Span::styled(left(&format!(" {}", pen.glyph(outcome)), 16, pen), pen.outcome(outcome)),
+            Span::styled(left(&format!(" {}", pen.glyph(outcome)), keys_room, pen), pen.outcome(outcome)),
             Span::raw(format!(" {}", outcome.word())),
         ]));
     }
-    lines.push(Line::from(vec![
-        Span::styled(left(" ~", 16, pen), pen.key()),
-        Span::raw(" inferred from files, not written down by the job"),
-    ]));
+    lines
+        .push(Line::from(vec![Span::styled(left(" ~", keys_room, pen), pen.key()), Span::raw(" inferred from files")]));
     lines
 }
 
 fn draw_help(model: &Model, top: usize, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
-    let lines = help_lines(model.context(), pen);
-    let at = centred(area, 84, lines.len() + 2);
+    let wide = usize::from(area.width).min(84);
+    let lines = help_lines(model.context(), pen, wide.saturating_sub(2));
+    let at = centred(area, wide, lines.len() + 2);
     frame.render_widget(Clear, at);
     let inside = pane(frame, at, pen, true, "help", "j k scroll, any other key closes");
     let height = usize::from(inside.height);

@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::fit::{cut, left, right, wrap};
+use super::fit::{cut, left, right, wrap_words};
 use super::header::{job_words, state_words};
 use super::pane;
 use super::style::Pen;
@@ -35,25 +35,27 @@ pub fn errors(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focuse
         frame.render_widget(Line::styled(text, pen.dim()), Rect { height: inside.height.min(1), ..inside });
         return;
     }
+    let figures = 4;
+    // As wide as the longest name, as long as that leaves room for the figures.
+    let longest = groups.iter().map(|g| super::fit::width(&g.kind)).max().unwrap_or(0);
+    let name = longest.max(16).min(columns.saturating_sub(figures)).min(60);
     let lines = groups
         .iter()
         .map(|g| {
-            let mut tail = String::new();
-            if g.graded > 0 && g.is_exception {
-                tail.push_str(&format!("  {} graded", g.graded));
-            }
+            let mut words = Vec::new();
             if g.solved > 0 {
-                tail.push_str(&format!(", {} solved", g.solved));
+                words.push(format!("{} solved", g.solved));
             }
-            let figures = format!(" {:>3}", g.n);
-            let room = columns.saturating_sub(super::fit::width(&figures));
-            // The name is dearer than the details.
-            let tail = if super::fit::width(&g.kind) + super::fit::width(&tail) > room { String::new() } else { tail };
-            let name = room.saturating_sub(super::fit::width(&tail));
+            if g.graded > 0 && g.is_exception {
+                words.push(format!("{} graded", g.graded));
+            }
+            let room = columns.saturating_sub(name + figures + 2);
+            // Rather one whole fact than two halves.
+            while super::fit::width(&words.join(", ")) > room && words.pop().is_some() {}
             Line::from(vec![
                 Span::styled(left(&g.kind, name, pen), if g.is_exception { pen.text() } else { pen.alarm() }),
-                Span::styled(tail, pen.dim()),
-                Span::styled(right(&figures, super::fit::width(&figures), pen), pen.strong()),
+                Span::styled(right(&g.n.to_string(), figures, pen), pen.strong()),
+                Span::styled(left(&format!("  {}", words.join(", ")), room + 2, pen), pen.dim()),
             ])
         })
         .collect();
@@ -72,14 +74,18 @@ pub fn log(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         return;
     }
     let kind = 18.min(columns / 3);
+    let place = if columns >= 96 { (columns / 4).min(40) } else { 0 };
     let lines: Vec<Line<'static>> = warnings
         .iter()
         .map(|w| {
-            Line::from(vec![
-                Span::styled(left(&w.kind.replace('_', " "), kind, pen), pen.alarm()),
-                Span::raw(" "),
-                Span::raw(cut(&w.message, columns.saturating_sub(kind + 1), pen)),
-            ])
+            let mut spans = vec![Span::styled(left(&w.kind.replace('_', " "), kind, pen), pen.alarm()), Span::raw(" ")];
+            if place > 0 {
+                spans.push(Span::styled(left(&below_job(model, &w.path), place, pen), pen.dim()));
+                spans.push(Span::raw(" "));
+            }
+            let used = kind + 1 + if place > 0 { place + 1 } else { 0 };
+            spans.push(Span::raw(cut(&w.message, columns.saturating_sub(used), pen)));
+            Line::from(spans)
         })
         .collect();
     let detail = warnings.get(model.log_at).map(|w| {
@@ -87,7 +93,7 @@ pub fn log(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         if !w.path.is_empty() && !text.contains(&w.path) {
             text = format!("{text}\n{}", w.path);
         }
-        wrap(&text, columns)
+        wrap_words(&text, columns)
     });
     let detail = detail.unwrap_or_default();
     let below = u16::try_from(detail.len()).unwrap_or(u16::MAX).min(inside.height / 2);
@@ -103,13 +109,25 @@ pub fn log(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
+/// A path as seen from its job dir, whose own name stays where it is the whole of it.
+fn below_job(model: &Model, path: &str) -> String {
+    let path = std::path::Path::new(path);
+    let below = model.fleet.jobs().iter().find_map(|job| path.strip_prefix(&job.facts.dir).ok());
+    let shown = match below {
+        Some(rest) if rest.as_os_str().is_empty() => path.file_name().map(std::path::Path::new).unwrap_or(path),
+        Some(rest) => rest,
+        None => path,
+    };
+    shown.display().to_string()
+}
+
 /// One line per job.
 pub fn jobs(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let jobs = model.fleet.jobs();
     let inside = pane(frame, area, pen, true, "6 Jobs", &format!("{}", jobs.len()));
     let columns = usize::from(inside.width);
-    let name = (columns / 3).clamp(12, 40);
-    let lines = jobs
+    let width = super::fit::width;
+    let rows: Vec<_> = jobs
         .iter()
         .map(|job| {
             let done = job.trials.values().filter(|t| t.result.as_ref().is_some_and(|r| !r.is_phantom())).count();
@@ -119,25 +137,38 @@ pub fn jobs(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
                 .filter(|t| t.result.as_ref().is_some_and(|r| r.rewards.primary() == Some(1.0)))
                 .count();
             let planned = job.facts.n_planned().map_or_else(|| "-".to_string(), |(n, _)| n.to_string());
-            let (state, style) = match model.derived.state(job.key) {
+            let state = match model.derived.state(job.key) {
                 Some(state) => state_words(job, state, model, pen),
                 None => (StateKind::Reading.word().to_string(), pen.dim()),
             };
-            let facts = format!("  {}", job_words(job, pen));
-            let figures = format!(" {done}/{planned} ended, {passed}/{planned} passed  ");
-            let room = columns.saturating_sub(name + figures.len());
+            (job, format!("{done}/{planned} ended"), format!("{passed}/{planned} passed"), state)
+        })
+        .collect();
+    let longest = |of: &dyn Fn(usize) -> usize| (0..rows.len()).map(of).max().unwrap_or(0);
+    let name = longest(&|i| rows.get(i).map_or(0, |r| width(&r.0.facts.name))).min((columns / 3).max(12));
+    let ended = if columns >= 70 { longest(&|i| rows.get(i).map_or(0, |r| width(&r.1))) + 2 } else { 0 };
+    let passed = longest(&|i| rows.get(i).map_or(0, |r| width(&r.2))) + 2;
+    let room = columns.saturating_sub(name + ended + passed + 2);
+    let state_room = longest(&|i| rows.get(i).map_or(0, |r| width(&r.3.0))).min(room);
+    let lines = rows
+        .iter()
+        .map(|(job, ends, passes, (state, style))| {
+            let facts = job_words(job, pen);
+            let facts = if room > state_room + 12 { format!("  {facts}") } else { String::new() };
             Line::from(vec![
                 Span::styled(left(&job.facts.name, name, pen), pen.strong()),
-                Span::raw(figures),
-                Span::styled(cut(&state, room, pen), style),
-                Span::styled(cut(&facts, room.saturating_sub(super::fit::width(&state)), pen), pen.dim()),
+                Span::raw(right(if ended > 0 { ends } else { "" }, ended, pen)),
+                Span::raw(right(passes, passed, pen)),
+                Span::raw("  "),
+                Span::styled(left(state, state_room, pen), *style),
+                Span::styled(cut(&facts, room.saturating_sub(state_room), pen), pen.dim()),
             ])
         })
         .collect();
     let evidence = jobs.get(model.jobs_at).and_then(|j| {
         model.derived.state(j.key).map(|s| format!("{}\n{}: {}", j.facts.dir.display(), s.kind.word(), s.evidence))
     });
-    let detail = wrap(&evidence.unwrap_or_default(), columns);
+    let detail = wrap_words(&evidence.unwrap_or_default(), columns);
     let below = u16::try_from(detail.len()).unwrap_or(u16::MAX).min(inside.height / 2);
     list(frame, Rect { height: inside.height - below, ..inside }, lines, Some(model.jobs_at), pen.selected());
     for (line, y) in detail.into_iter().zip(inside.bottom() - below..inside.bottom()) {

@@ -27,7 +27,8 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         return;
     }
     let Some(picture) = &view.picture else {
-        frame.render_widget(Line::styled("opening", pen.dim()), top);
+        let head = vec![piece(view.source.title.clone(), pen.strong(), 0), piece("opening", pen.dim(), 0)];
+        frame.render_widget(spread(head, Vec::new(), "  ", columns, pen), top);
         return;
     };
     let room = (body.width, body.height);

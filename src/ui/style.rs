@@ -34,11 +34,8 @@ impl Pen {
 
     /// Less important text, and numbers that are old.
     pub fn dim(self) -> Style {
-        match self.look.theme {
-            Theme::Default => Style::new().fg(Color::DarkGray),
-            Theme::Light => Style::new().fg(Color::Gray).add_modifier(Modifier::DIM),
-            Theme::Mono => Style::new().add_modifier(Modifier::DIM),
-        }
+        // No grey of the palette: in some palettes bright black is the background's own colour.
+        Style::new().add_modifier(Modifier::DIM)
     }
 
     /// Headings and names.

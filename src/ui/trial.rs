@@ -28,7 +28,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let lanes = lanes.unwrap_or_default();
     let columns = usize::from(area.width);
     let line = |y: u16| Rect { y: area.y + y, height: 1, ..area };
-    frame.render_widget(title(model, view, row, trial.is_none(), pen, columns), line(0));
+    frame.render_widget(title(model, view, trial, row, pen, columns), line(0));
     if model.room() == Room::Double {
         if area.height > 3 {
             frame.render_widget(facts(view, trial, row, pen, columns), line(1));
@@ -53,7 +53,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         y += 1;
     }
     if area.height > y {
-        frame.render_widget(trial_tabs::tab_line(view, pen, columns), line(y));
+        frame.render_widget(trial_tabs::tab_line(view, true, pen, columns), line(y));
         y += 1;
     }
     let body = Rect { y: area.y + y, height: area.height.saturating_sub(y), ..area };
@@ -105,7 +105,7 @@ fn wide(
     let right = Rect { x: body.x + columns, width: body.width - columns, ..body };
     let inside = pane(frame, right, pen, !focused, "", "");
     let top = Rect { x: right.x + 2, y: right.y, width: right.width.saturating_sub(4), height: 1 };
-    frame.render_widget(trial_tabs::tab_line(view, pen, usize::from(top.width)), top);
+    frame.render_widget(trial_tabs::tab_line(view, false, pen, usize::from(top.width)), top);
     if let Some(status) = trial_tabs::status(view, pen) {
         let text = format!(" {} ", cut(&status, usize::from(top.width).saturating_sub(2), pen));
         let w = u16::try_from(width(&text)).unwrap_or(0);
@@ -125,10 +125,17 @@ fn phase_words(row: &Row) -> String {
     }
 }
 
-fn title(model: &Model, view: &TrialView, row: Option<&Row>, gone: bool, pen: Pen, columns: usize) -> Line<'static> {
+fn title(
+    model: &Model,
+    view: &TrialView,
+    trial: Option<&Trial>,
+    row: Option<&Row>,
+    pen: Pen,
+    columns: usize,
+) -> Line<'static> {
     let mut lead: Vec<Piece> = vec![piece(view.key.trial.to_string(), pen.strong(), 0)];
     let mut tail: Vec<Piece> = Vec::new();
-    if gone {
+    if trial.is_none() {
         tail.push(piece("its directory vanished: a retry or a resume deletes it", pen.alarm(), 1));
     }
     if let Some(row) = row {
@@ -150,6 +157,12 @@ fn title(model: &Model, view: &TrialView, row: Option<&Row>, gone: bool, pen: Pe
                     (format!("{}{mark} of {}", time::clock(elapsed), time::clock(limit)), elapsed > limit * 0.9)
                 }
                 None => (format!("{}{mark}", time::clock(elapsed)), false),
+            };
+            let agent = trial.and_then(|t| t.result.as_ref()).map(|r| r.spans.agent.finished.is_some());
+            let text = match agent {
+                Some(true) => format!("agent {text}"),
+                Some(false) => format!("{text} in all"),
+                None => text,
             };
             tail.push(piece(text, if hot { pen.hot() } else { pen.text() }, 3));
         }
@@ -181,6 +194,9 @@ fn facts(view: &TrialView, trial: Option<&Trial>, row: Option<&Row>, pen: Pen, c
         out.extend(result.cost_usd.map(|c| piece(format!("${c:.3}"), pen.dim(), 5)));
     }
     out.extend(fact("result id").map(|id| piece(format!("id {id}"), pen.dim(), 6)));
+    if let Some(other) = row.and_then(|r| r.superseded.as_ref()) {
+        out.insert(0, piece(format!("counted in its place: {other}"), pen.alarm(), 0));
+    }
     if let Some(problem) = trial.and_then(|t| t.problems.first()) {
         out.insert(0, piece(format!("{}: {}", problem.path, problem.message), pen.alarm(), 0));
     }
@@ -324,7 +340,7 @@ fn words_line(lanes: &Timeline, pen: Pen, columns: usize) -> Line<'static> {
 }
 
 /// How far the trajectories are read, and what is to be said of them.
-fn steps_fact(view: &TrialView) -> String {
+pub fn steps_fact(view: &TrialView) -> String {
     let Some(parts) = &view.parts else { return "opening".to_string() };
     let n = view.n_steps();
     let unread = parts.iter().filter(|p| p.indexed < 1.0).count();
@@ -435,7 +451,7 @@ fn step_line(head: &Head, pen: Pen, columns: usize) -> Line<'static> {
     let what = match head.speaker {
         Speaker::Agent => String::new(),
         Speaker::User => "prompt: ".to_string(),
-        Speaker::System if head.refs > 0 => format!("system, {} helper trajectories: ", head.refs),
+        Speaker::System if head.refs > 0 => format!("system, {} subagent trajectories: ", head.refs),
         Speaker::System => "system: ".to_string(),
         Speaker::Copied => "copied: ".to_string(),
     };

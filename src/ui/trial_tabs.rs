@@ -12,7 +12,8 @@ use crate::app::detail::{FileKind, FileRow, Finding, Slot, Tab, TrialView};
 use crate::job::text;
 
 /// The tabs on one line, the current one marked; those around it where there is no room for all.
-pub fn tab_line(view: &TrialView, pen: Pen, columns: usize) -> Line<'static> {
+/// `alone`: there is no second column that tells about the steps.
+pub fn tab_line(view: &TrialView, alone: bool, pen: Pen, columns: usize) -> Line<'static> {
     let at = Tab::ALL.iter().position(|t| *t == view.tab).unwrap_or(0);
     let wide = |from: usize, to: usize| -> usize {
         Tab::ALL.get(from..to).unwrap_or_default().iter().map(|t| width(t.word()) + 3).sum()
@@ -40,7 +41,7 @@ pub fn tab_line(view: &TrialView, pen: Pen, columns: usize) -> Line<'static> {
         spans.push(Span::styled(if pen.look.ascii { ">" } else { "›" }, pen.dim()));
         used += 1;
     }
-    let mut place = place(view);
+    let mut place = if alone && view.tab == Tab::Steps { super::trial::steps_fact(view) } else { place(view) };
     if used + width(&place) >= columns && place.ends_with(FOLLOWING) {
         place = FOLLOWING.to_string();
     }

@@ -49,6 +49,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused:
     if model.rows.is_empty() || table.order.is_empty() {
         let text = match (model.fleet.jobs(), model.rows.is_empty()) {
             ([], _) => "no job yet",
+            (jobs, true) if jobs.iter().any(|j| !j.settled) => "reading",
             (_, true) => "no trial yet: the first directory can take 20 s to appear",
             _ => "no trial passes the filter; F shows all",
         };
@@ -141,7 +142,7 @@ impl Columns {
             format!(
                 "{} {}",
                 right("elapsed", ELAPSED, pen),
-                left("of limit", self.timing.saturating_sub(ELAPSED + 1), pen)
+                right("of limit", self.timing.saturating_sub(ELAPSED + 1), pen)
             )
         } else {
             right("elapsed", self.timing, pen)
@@ -214,7 +215,8 @@ impl Columns {
         match (share, timing.limit) {
             (Some(share), Some(limit)) => {
                 let bar = pen.bar(share, self.bar);
-                (left(&format!("{clock} {bar} {}", time::clock(limit)), self.timing, pen), style)
+                let limit = right(&time::clock(limit), ELAPSED, pen);
+                (left(&format!("{clock} {bar} {limit}"), self.timing, pen), style)
             }
             _ => (left(&clock, self.timing, pen), style),
         }

@@ -10,7 +10,7 @@ use super::{headless, walk};
 /// A small result as it is when it is whole.
 fn result(name: &str) -> String {
     let value = json!({
-        "id": name, "task_name": "tasks/small", "trial_name": name,
+        "id": name, "task_name": format!("tasks/{name}"), "trial_name": name,
         "config": {"trial_name": name, "agent": {"name": "oracle"}},
         "verifier_result": {"rewards": {"reward": 1.0}}, "exception_info": null,
         "started_at": "2026-01-01T00:00:00Z", "finished_at": "2026-01-01T00:01:00Z",
@@ -21,6 +21,10 @@ fn result(name: &str) -> String {
 fn cut_job(step: usize) -> (Job, usize) {
     let mut job = Job::begin("cuts", &[]);
     job.leave();
+    // No plan: each directory is a trial of its own.
+    for file in ["lock.json", "result.json"] {
+        fs::remove_file(job.dir.join(file)).unwrap();
+    }
     let length = result("small__00000").len();
     let mut made = 0;
     for cut in (0..=length).rev().step_by(step) {

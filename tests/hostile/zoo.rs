@@ -13,9 +13,14 @@ use super::support::job::Job;
 use super::support::pty::{Pty, key};
 use super::{LIMIT, OUTSIDE, SOON, STATE, at_home, clean, headless, hears, reports, tree, walk};
 
-/// Controls, sequences that act, direction overrides, wide and invisible characters, a key.
+/// Controls, sequences that act, direction overrides, wide and invisible characters.
 const POISON: &str = "\u{0}\u{1b}[31m\u{1b}]0;owned\u{7}\u{1b}[?1049l\u{9b}2J\u{202e}\u{2066}任务\u{200b}\u{1b}Pq\u{1b}\\\
-                      \r\n\t\u{8}e\u{301} API_KEY=hunter2hunter2 ";
+                      \r\n\t\u{8}e\u{301} ";
+/// A key as it stands in messages and in what terminals show.
+const LEAK: &str = " API_KEY=hunter2hunter2 ";
+/// Where people's words and programs' output are.
+const PROSE: [&str; 6] =
+    ["exception_message", "exception_traceback", "message", "content", "keystrokes", "reasoning_content"];
 
 /// Puts the poison in front of every string; of the keys in `spare` the value stays as it is.
 fn poison(value: &mut Value, spare: &[&str]) {
@@ -24,8 +29,10 @@ fn poison(value: &mut Value, spare: &[&str]) {
         Value::Array(items) => items.iter_mut().for_each(|v| poison(v, spare)),
         Value::Object(map) => {
             for (name, v) in map.iter_mut().filter(|(name, _)| !spare.contains(&name.as_str())) {
-                let _ = name;
                 poison(v, spare);
+                if let (Value::String(text), true) = (v, PROSE.contains(&name.as_str())) {
+                    text.push_str(LEAK);
+                }
             }
         }
         _ => {}
@@ -41,7 +48,7 @@ fn poison_file(path: &Path, spare: &[&str]) {
         }
         Err(_) => {
             let text = String::from_utf8_lossy(&bytes).replace('\n', &format!("\n{POISON}"));
-            fs::write(path, format!("{POISON}{text}\n{POISON}")).unwrap();
+            fs::write(path, format!("{POISON}{text}{LEAK}\n{POISON}")).unwrap();
         }
     }
 }

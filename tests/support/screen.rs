@@ -1,4 +1,5 @@
 //! Screens as text: what is in the cells, then how it is styled.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use pilothouse::app::model::Model;
 use pilothouse::app::update;

@@ -1,8 +1,9 @@
 //! The application without a terminal and without threads: keys in, screens out.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
-use pilothouse::app::action::Action;
 use pilothouse::app::derived::Counting;
 use pilothouse::app::detail_worker::Loader;
 use pilothouse::app::effect::Effect;
@@ -59,6 +60,8 @@ impl Stage {
             let name = job.trials.keys().find(|name| name.starts_with(prefix))?;
             Some(TrialKey { job: job.key, trial: name.clone() })
         });
+        // As from the list, not from another trial.
+        self.model.trial = None;
         let effects = open_trial(&mut self.model, key.expect("a trial of that name"));
         self.run(effects);
     }
@@ -106,11 +109,6 @@ impl Stage {
         }
     }
 
-    pub fn act(&mut self, action: Action) {
-        let effects = update::act(&mut self.model, action);
-        self.run(effects);
-    }
-
     pub fn resize(&mut self, columns: u16, rows: u16) {
         self.send(Msg::Resize(columns, rows));
     }
@@ -124,4 +122,33 @@ impl Stage {
     pub fn text(&mut self) -> String {
         screen::lines(&self.buffer()).join("\n")
     }
+}
+
+fn step(n: usize, episode: usize, extra: &str) -> String {
+    format!(
+        r#"{{"step_id":{n},"timestamp":"2026-11-29T18:{:02}:{:02}+00:00","source":"agent","message":"Analysis: a{episode}\nPlan: plan number {episode}.","tool_calls":[{{"tool_call_id":"c","function_name":"bash_command","arguments":{{"keystrokes":"echo {episode}\n","duration":1}}}}],"observation":{{"results":[{{"content":"out {episode} {extra}"}}]}},"metrics":{{"prompt_tokens":10,"completion_tokens":5}}}}"#,
+        n / 60 % 60,
+        n % 60,
+    )
+}
+
+/// A trajectory of so many episodes; `extra` makes each step as long as is wanted.
+pub fn trajectory(episodes: usize, extra: &str) -> String {
+    let steps: Vec<String> = (1..=episodes).map(|e| step(e, e, extra)).collect();
+    format!(r#"{{"schema_version":"ATIF-v1.7","steps":[{}],"final_metrics":{{}}}}"#, steps.join(",\n"))
+}
+
+/// A job dir with one trial that runs.
+pub fn live_job() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("live");
+    let trial = job.join("grow__1234567");
+    fs::create_dir_all(trial.join("agent")).unwrap();
+    fs::write(job.join("config.json"), r#"{"job_name":"live"}"#).unwrap();
+    let stats = r#"{"id":"j","n_total_trials":1,"started_at":"2026-11-29T18:00:00","finished_at":null,"stats":{}}"#;
+    fs::write(job.join("result.json"), stats).unwrap();
+    fs::write(trial.join("lock.json"), "{}").unwrap();
+    fs::write(trial.join("config.json"), r#"{"task":{"path":"tasks/grow"},"agent":{"name":"terminus-2"}}"#).unwrap();
+    fs::write(trial.join("trial.log"), "begun\n").unwrap();
+    (dir, job, trial)
 }

@@ -133,6 +133,11 @@ impl Doc {
         self.say(words, Mark::Title);
     }
 
+    /// Bytes of text.
+    pub fn size(&self) -> usize {
+        self.lines.iter().map(|l| l.text.len() + 1).sum()
+    }
+
     /// True when something in it can be folded.
     pub fn folds(&self) -> bool {
         self.lines.iter().any(|l| l.show != Show::Always)
@@ -225,7 +230,11 @@ impl Pane {
     }
 
     fn go_to(&mut self, (offset, below): (u64, usize), height: usize) {
-        self.top = self.row_of(offset).map_or(0, |row| row + below);
+        let row = self.row_of(offset).unwrap_or(0);
+        let line = self.rows.get(row).map_or(0, |r| r.line);
+        // On a wider pane the line may have fewer rows.
+        let last = self.rows.partition_point(|r| r.line <= line).saturating_sub(1);
+        self.top = (row + below).min(last);
         self.clamp(height);
     }
 

@@ -6,6 +6,8 @@ use crate::job::{Phase, Stamp, Trial, TrialResult, time};
 
 /// Gaps shorter than this many seconds are not worth a line.
 const GAP_SECONDS: f64 = 0.5;
+/// Seconds by which file times may be in the wrong order without being called odd.
+const SLACK_SECONDS: f64 = 2.0;
 
 /// One line of the timeline.
 #[derive(Debug, Clone, PartialEq)]
@@ -98,12 +100,19 @@ impl Maker {
         let Some(from) = from else { return };
         let running = to.is_none();
         let seconds = time::seconds_between(from, to.unwrap_or(now));
+        // Files written within one moment may be stamped in any order.
+        let slack = |seconds: f64| (seconds <= SLACK_SECONDS).then_some(0.0);
+        let end = to.unwrap_or(now);
+        let seconds = seconds.or_else(|| time::seconds_between(end, from).and_then(slack));
         if seconds.is_none() {
-            self.line.odd.push(if running {
-                format!("{name} began in the future: this machine's clock and the files disagree")
+            let words = if running {
+                "files are newer than this machine's clock: one of the clocks is wrong"
             } else {
-                format!("file times contradict each other: {name} ends before it starts")
-            });
+                "file times contradict each other: a copy without its times, or a clock that was set"
+            };
+            if !self.line.odd.iter().any(|o| o == words) {
+                self.line.odd.push(words.to_string());
+            }
         }
         self.lane(name, from, seconds, limit, false);
         if let Some(lane) = self.line.lanes.last_mut() {
@@ -184,4 +193,63 @@ fn unfinished(trial: &Trial, e: &Evidence, phase: Phase, now: Stamp) -> Timeline
     }
     maker.line.total = time::seconds_between(start, now);
     maker.line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::trial::FileFact;
+    use crate::job::{Limits, Progress};
+
+    fn at(seconds: i64) -> Stamp {
+        Stamp::from_second(1_800_000_000 + seconds).unwrap_or_default()
+    }
+
+    fn trial(result: Option<TrialResult>, evidence: Option<Evidence>) -> Trial {
+        Trial {
+            name: "t__1".into(),
+            task: "t".into(),
+            agent: None,
+            model: None,
+            result: result.map(Box::new),
+            evidence: evidence.map(Box::new),
+            limits: Limits { agent: Some(100.0), ..Limits::default() },
+            problems: Vec::new(),
+            unreadable: false,
+        }
+    }
+
+    #[test]
+    fn a_running_trial_is_inferred_and_grows() {
+        let evidence = Evidence {
+            began: Some(at(0)),
+            config: Some(FileFact { size: 1, modified: at(5) }),
+            trajectory: Some(Progress { first_step: Some(at(20)), ..Progress::default() }),
+            ..Evidence::default()
+        };
+        let line = of_trial(&trial(None, Some(evidence.clone())), None, Phase::AgentRunning(1), at(50));
+        let seen: Vec<(&str, Option<f64>, bool)> =
+            line.lanes.iter().map(|l| (l.name.as_str(), l.seconds, l.running)).collect();
+        let wanted = [
+            ("starting", Some(5.0), false),
+            ("environment and agent setup", Some(15.0), false),
+            ("agent", Some(30.0), true),
+        ];
+        assert_eq!(seen, wanted);
+        assert!(line.odd.is_empty() && line.lanes.iter().all(|l| l.inferred));
+        // An orphan ends with its last write.
+        let orphan = Evidence { newest: Some(at(30)), ..evidence };
+        let line = of_trial(&trial(None, Some(orphan)), None, Phase::Orphaned, at(5000));
+        assert_eq!(line.lanes.last().map(|l| (l.seconds, l.running)), Some((Some(10.0), false)));
+    }
+
+    #[test]
+    fn contradicting_times_are_said_once() {
+        let fact = |s| Some(FileFact { size: 1, modified: at(s) });
+        let trajectory = Some(Progress { first_step: Some(at(0)), ..Progress::default() });
+        let e = Evidence { began: Some(at(500)), config: fact(400), trajectory, ..Evidence::default() };
+        let line = of_trial(&trial(None, Some(e)), None, Phase::AgentRunning(1), at(1000));
+        assert_eq!(line.odd.len(), 1, "{:?}", line.odd);
+        assert!(line.lanes.iter().any(|l| l.seconds.is_none()));
+    }
 }

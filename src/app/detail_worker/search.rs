@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use super::pager::{self, BASE, WINDOW};
-use super::{Session, texts};
+use super::{OpenTrial, texts};
 use crate::app::detail::doc::{DocLine, Mark, Needle, Show};
 use crate::app::detail::{Place, Slot};
 
@@ -41,18 +41,15 @@ pub enum Step {
 }
 
 impl Search {
-    pub(super) fn new(slot: Slot, needle: Needle, from: Place, back: bool, session: &Session) -> Search {
+    pub(super) fn new(slot: Slot, needle: Needle, from: Place, back: bool, trial: &OpenTrial) -> Search {
         let mut search = Search { slot, needle, from, back, file: None, units: 1, first: 0, visited: 0 };
         match slot {
-            Slot::Episode => {
-                search.units = session.steps.len();
-                search.first = search.from.step;
-            }
+            Slot::Episode => {}
             Slot::Exception | Slot::About => {}
             Slot::Verifier | Slot::Log | Slot::File => {
-                let Ok(dir) = &session.dir else { return search };
+                let Ok(dir) = &trial.dir else { return search };
                 let path = search.from.path.clone().filter(|_| slot == Slot::File).or_else(|| {
-                    let (files, main) = texts::files_of(dir, slot, &session.order());
+                    let (files, main) = texts::files_of(dir, slot, &trial.order());
                     files.get(search.from.nth.unwrap_or(main)).cloned()
                 });
                 let opened = path.and_then(|p| Some((p.clone(), dir.open_file(&p).ok()?, dir.stat(&p).ok()?.size)));
@@ -71,18 +68,18 @@ impl Search {
     }
 
     /// Lines of a unit and the bytes that were read for them.
-    fn lines(&self, unit: usize, session: &Session) -> (Vec<DocLine>, u64) {
-        let Ok(dir) = &session.dir else { return (Vec::new(), 0) };
+    fn lines(&self, unit: usize, trial: &OpenTrial) -> (Vec<DocLine>, u64) {
+        let Ok(dir) = &trial.dir else { return (Vec::new(), 0) };
         match (self.slot, unit) {
             (Slot::Episode, n) => {
-                let head = session.heads_of(n, 1);
-                let lines = session.steps.doc(n, head.first()).lines;
+                let head = trial.heads_of(n, 1);
+                let lines = trial.steps.doc(n, head.first()).lines;
                 let bytes = lines.iter().map(|l| l.text().len() as u64).sum::<u64>() + 4096;
                 (lines, bytes)
             }
-            (Slot::Exception, _) => (texts::exception(dir, &session.known).map(|d| d.lines).unwrap_or_default(), 4096),
+            (Slot::Exception, _) => (texts::exception(dir, &trial.known).map(|d| d.lines).unwrap_or_default(), 4096),
             (Slot::File, 0) => (Vec::new(), 1),
-            (slot, 0) => (session.head_of(dir, slot, &session.order()).lines, 4096),
+            (slot, 0) => (trial.head_of(dir, slot, &trial.order()).lines, 4096),
             (_, n) => {
                 let Some((_, file, size)) = &self.file else { return (Vec::new(), 1) };
                 let from = (n as u64 - 1) * WINDOW;
@@ -93,7 +90,12 @@ impl Search {
     }
 
     /// Searches on for a while.
-    pub(super) fn slice(&mut self, session: &Session) -> Step {
+    pub(super) fn slice(&mut self, trial: &OpenTrial) -> Step {
+        if self.slot == Slot::Episode && self.visited == 0 {
+            // Only now: indexing, which comes first, may have found more steps since.
+            self.units = trial.steps.len();
+            self.first = self.from.step.min(self.units.saturating_sub(1));
+        }
         let mut budget = SLICE;
         while budget > 0 {
             if self.visited > self.units || self.units == 0 {
@@ -101,7 +103,7 @@ impl Search {
             }
             let shift = if self.back { self.units * 2 - self.visited } else { self.visited };
             let unit = (self.first + shift) % self.units;
-            let (lines, bytes) = self.lines(unit, session);
+            let (lines, bytes) = self.lines(unit, trial);
             let (is_first, is_last) = (self.visited == 0, self.visited == self.units);
             let from = &self.from;
             let wanted = |l: &&DocLine| {

@@ -12,6 +12,8 @@ use crate::job::time;
 const SLICE: u64 = 8 << 20;
 /// Step directories that are looked into.
 const STEP_DIRS: usize = 200;
+/// Bytes of one step's text after which the rest is left out.
+const STEP_TEXT: usize = 4 << 20;
 /// Lines kept of one text of a step.
 const TEXT_LINES: usize = 20_000;
 /// First lines of plans that are remembered.
@@ -34,6 +36,8 @@ struct Source1 {
     index: Option<TrajectoryIndex>,
     /// The reading under way.
     next: Option<TrajectoryIndex>,
+    /// It changed again while it was being read.
+    outdated: bool,
     note: Option<String>,
     revision: u64,
 }
@@ -87,6 +91,7 @@ impl Steps {
                 stamp: None,
                 index: None,
                 next: None,
+                outdated: false,
                 note: None,
                 revision: 0,
             });
@@ -109,13 +114,18 @@ impl Steps {
     }
 
     fn refresh(&mut self, dir: &Dir, source: &mut Source1, done: bool) {
+        source.outdated &= source.next.is_some();
         let opened = dir.open_file(&source.path).and_then(|file| {
             let meta = dir.stat(&source.path).map_err(OpenError::Io)?;
             Ok((file, stamp(&meta)))
         });
         match opened {
             Ok((_, now)) if source.stamp == Some(now) && source.shown().is_some() => {}
+            // A file that changes faster than it can be read is read to its end all the same, and
+            // once more after that.
+            Ok(_) if source.next.is_some() => source.outdated = true,
             Ok((file, now)) => {
+                source.outdated = false;
                 source.stamp = Some(now);
                 source.next = Some(TrajectoryIndex::new(file));
             }
@@ -135,9 +145,19 @@ impl Steps {
         }
     }
 
+    /// Forgets everything; what is read from now on counts as new.
+    pub fn reset(&mut self) {
+        *self = Steps { revision: self.revision + 1, ..Steps::default() };
+    }
+
     /// What is known of each file.
     pub fn parts(&self) -> Vec<Part> {
         self.sources.iter().map(Source1::part).collect()
+    }
+
+    /// Whether a file that was just read to its end changed meanwhile: look again.
+    pub fn is_outdated(&self) -> bool {
+        self.sources.iter().any(|s| s.outdated && s.next.is_none())
     }
 
     /// Indexes one slice; false when there was nothing to do.
@@ -414,12 +434,22 @@ fn write_step(step: &Step, k: usize, source: &Source1, head: Option<&Head>, doc:
             1 => "Command".to_string(),
             n => format!("Commands, {n}"),
         });
-        commands.iter().for_each(|c| command(c, doc));
+        for (i, call) in commands.iter().enumerate() {
+            if doc.size() > STEP_TEXT {
+                doc.say(format!("+ {} more commands", commands.len() - i), Mark::Remark);
+                break;
+            }
+            command(call, doc);
+        }
     }
     if !done.is_empty() {
         doc.title("Says that the task is complete");
     }
-    for observation in &step.observations {
+    for (i, observation) in step.observations.iter().enumerate() {
+        if doc.size() > STEP_TEXT {
+            doc.say(format!("+ {} more observations", step.observations.len() - i), Mark::Remark);
+            break;
+        }
         let of = observation.call_id.as_ref().filter(|_| commands.len() > 1);
         let name = of.map_or("Observation".to_string(), |id| format!("Observation of {id}"));
         section(&name, observation.content.trim_end(), doc);

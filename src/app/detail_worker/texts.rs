@@ -228,7 +228,10 @@ fn cases(report: &Ctrf, doc: &mut Doc) {
             CaseStatus::Passed => Mark::Good,
             _ => Mark::Dim,
         };
-        let took = case.duration_ms.map_or(String::new(), |ms| format!("  {:.2} s", ms / 1000.0));
+        let took = case.duration_ms.map_or(String::new(), |ms| match ms {
+            ms if ms < 1000.0 => format!("  {ms:.0} ms"),
+            ms => format!("  {:.1} s", ms / 1000.0),
+        });
         doc.text(&format!("  {:<8} {}{took}", case.status.word(), case.name), mark, Show::Always);
         if case.status == CaseStatus::Passed {
             continue;
