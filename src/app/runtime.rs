@@ -130,7 +130,10 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                     next = if messages.len() < DRAIN { input.try_recv().ok() } else { None };
                 }
             }
-            Wake::Jobs(None) => jobs = None,
+            Wake::Jobs(None) => {
+                jobs = None;
+                messages.push(Msg::Notice("nothing is followed any more: quit and attach again".to_string()));
+            }
             Wake::Jobs(Some(events)) => {
                 messages.push(Msg::Jobs(events));
                 while messages.len() < DRAIN {

@@ -102,6 +102,7 @@ pub fn state_dir() -> Option<PathBuf> {
 /// Runs a command line; gives the exit code.
 pub fn main(cli: Cli) -> u8 {
     let _log = log::start(&cli.common.log_level);
+    crate::tty::guard::hook_panics();
     match cli.command {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),

@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, Once};
+use std::sync::{Mutex, MutexGuard, Once, TryLockError};
 use std::time::Duration;
 
 use crossterm::{cursor, event, queue, style, terminal};
@@ -48,6 +48,17 @@ fn entered() -> MutexGuard<'static, Option<Modes>> {
     ENTERED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+fn entered_soon() -> Option<MutexGuard<'static, Option<Modes>>> {
+    for _ in 0..200 {
+        match ENTERED.try_lock() {
+            Ok(slot) => return Some(slot),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    None
+}
+
 /// True while the terminal is in the state that a screen needs. False after a panic of any thread:
 /// then nothing may be drawn any more.
 pub fn is_entered() -> bool {
@@ -64,7 +75,11 @@ pub(super) fn hold() -> Option<MutexGuard<'static, Option<Modes>>> {
 /// Gives the terminal back now, if it was taken. Errors are ignored: a terminal that is gone needs
 /// nothing, and there is nobody left to tell.
 pub fn restore() {
-    if let Some(modes) = entered().take() {
+    give_back(&mut entered());
+}
+
+fn give_back(slot: &mut Option<Modes>) {
+    if let Some(modes) = slot.take() {
         let _ = write_now(&leave_bytes(modes));
         let _ = terminal::disable_raw_mode();
     }
@@ -89,7 +104,7 @@ impl Guard {
         if is_entered() {
             return Err(TtyError::Setup(io::Error::other("the terminal is already in use by this program")));
         }
-        restore_before_panic_message();
+        hook_panics();
         take(modes).map_err(TtyError::Setup)?;
         Ok(Guard { modes })
     }
@@ -135,11 +150,14 @@ fn take(modes: Modes) -> io::Result<()> {
     // crossterm honours NO_COLOR by emitting an empty SGR, which would also reset bold and reverse.
     // What colours may be used is decided in one place, by `Caps`.
     style::force_color_output(true);
+    // The slot is held until all is entered, so that a panic of another thread can not give back
+    // one half and have the other half come after.
+    let mut slot = entered();
     terminal::enable_raw_mode()?;
-    *entered() = Some(modes);
+    *slot = Some(modes);
     let written = write_now(&enter_bytes(modes));
     if written.is_err() {
-        restore();
+        give_back(&mut slot);
     }
     written
 }
@@ -189,14 +207,21 @@ pub(super) fn stdout_file() -> io::Result<File> {
 }
 
 /// Puts a hook in front of the present panic hook, once: first the terminal is given back, then the
-/// message is printed where it can be read.
-fn restore_before_panic_message() {
+/// message is printed where it can be read. [`Guard::enter`] does it, too; call it before the first
+/// thread is started whose panic must not be missed ([`fell`]).
+pub fn hook_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            restore();
+            // Held while the message is printed, so that no screen is opened or drawn over it. The
+            // thread that panics may hold the slot itself: then go on without it after a while.
+            let mut slot = entered_soon();
+            if let Some(slot) = &mut slot {
+                give_back(slot);
+            }
             before(info);
+            drop(slot);
             FELL.notify_one();
         }));
     });
