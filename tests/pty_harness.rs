@@ -66,7 +66,9 @@ fn a_wait_that_is_in_vain_fails() {
 
 #[test]
 fn keys_reach_the_program() {
-    let mut pty = Pty::spawn("/bin/sh", &["-c", "cat -v"], 40, 5, &[]);
+    // A Ctrl-C that comes before the shell is up is lost.
+    let mut pty = Pty::spawn("/bin/sh", &["-c", "echo up; exec cat -v"], 40, 5, &[]);
+    pty.wait_for("up", SOON);
     pty.send(&format!("{}{}", key::DOWN, key::ENTER));
     pty.wait_for("^[[B", SOON);
     pty.send(key::CTRL_C);

@@ -93,7 +93,7 @@ fn least(runs: usize, mut command: impl FnMut() -> Command) -> Duration {
     (0..runs)
         .map(|_| {
             let mut command = command();
-            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.stdout(Stdio::null());
             let began = Instant::now();
             command.status().unwrap();
             began.elapsed()
@@ -103,14 +103,24 @@ fn least(runs: usize, mut command: impl FnMut() -> Command) -> Duration {
 }
 
 fn tally_against_cat(report: &mut Report, big: &Made, state: &str, runs: usize) {
+    // The list is made beforehand: reading the files is all that `cat` has to do.
+    let list = Path::new(state).with_extension("list");
+    let names: Vec<u8> = fs::read_dir(&big.dir)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path().join("result.json"))
+        .filter(|path| path.is_file())
+        .flat_map(|path| [path.into_os_string().into_encoded_bytes(), vec![0]].concat())
+        .collect();
+    fs::write(&list, names).unwrap();
     let cat = || {
-        let mut command = Command::new("sh");
-        command.args(["-c", r#"find "$0" -name result.json -print0 | xargs -0 cat"#]).arg(&big.dir);
+        let mut command = Command::new("xargs");
+        command.args(["-0", "cat"]).stdin(fs::File::open(&list).unwrap());
         command
     };
     let tally = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.args(["tally", "--json"]).arg(&big.dir).env("PILOTHOUSE_STATE_DIR", state);
+        command.args(["tally", "--json"]).arg(&big.dir).env("PILOTHOUSE_STATE_DIR", state).stdin(Stdio::null());
         command
     };
     // Both read from the page cache.
@@ -153,12 +163,9 @@ fn opening(report: &mut Report, big: &Made, state: &str, short: bool) {
             sleep(Duration::from_secs(1));
             let seconds = if short { 5.0 } else { 20.0 };
             let switches = switches_over(pty.pid(), seconds);
-            report.must(
-                "idle on a finished job, wake-ups in 20 s",
-                switches * 20.0 / seconds,
-                "",
-                2.0 * (20.0 / seconds).min(2.0),
-            );
+            // One stray wake-up of a short run counts for four.
+            let limit = if short { 4.0 } else { 2.0 };
+            report.must("idle on a finished job, wake-ups in 20 s", switches * 20.0 / seconds, "", 2.0, limit);
             peak = proc::peak_rss_kib(pty.pid()).unwrap_or(0);
         }
         pty.send("q");
