@@ -109,7 +109,8 @@ fn casts_and_terminals_know_only_the_text_rules_of_the_domain() {
 /// Where a crate may be named.
 #[test]
 fn crates_stay_in_their_rooms() {
-    let rules: &[(&str, &dyn Fn(&Path) -> bool)] = &[
+    type Rule<'a> = (&'a str, &'a dyn Fn(&Path) -> bool);
+    let rules: &[Rule<'_>] = &[
         ("crossterm::", &|p| p.starts_with("tty") || p == Path::new("app/runtime.rs")),
         ("avt::", &|p| p == Path::new("cast/screen.rs")),
         ("ratatui::", &|p| p.starts_with("ui") || p.starts_with("tty") || p == Path::new("app/runtime.rs")),

@@ -69,7 +69,7 @@ fn at_home(pty: &Pty) -> bool {
 fn walk(dir: &Path) {
     let before = tree(dir);
     let mut pty = Pty::pilothouse(&["attach", dir.to_str().unwrap()], 110, 30, &[STATE]);
-    pty.wait_until("the list", SOON, |text| ready(text));
+    pty.wait_until("the list", SOON, ready);
     for view in ["5", "6", "3", "1"] {
         pty.send(view);
         hears(&mut pty);

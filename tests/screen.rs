@@ -1,6 +1,6 @@
 //! Every view at four sizes, text and style, as snapshots; the jobs are made by hand with fixed
 //! times. The trial view has its own.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 #[path = "support/fleet.rs"]
 #[allow(dead_code)]

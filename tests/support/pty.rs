@@ -54,6 +54,8 @@ struct Screen {
     /// When the last byte came.
     last: Instant,
     closed: bool,
+    /// A synchronized update was begun and has not ended: half a frame is on the screen.
+    half: bool,
 }
 
 struct Shared {
@@ -64,6 +66,16 @@ struct Shared {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Screen> {
         self.screen.lock().unwrap()
+    }
+
+    /// Not in the middle of a frame, as a terminal shows it; given up after two seconds.
+    fn whole(&self) -> MutexGuard<'_, Screen> {
+        let end = Instant::now() + Duration::from_secs(2);
+        let mut screen = self.lock();
+        while screen.half && !screen.closed && Instant::now() < end {
+            screen = self.changed.wait_timeout(screen, Duration::from_millis(50)).unwrap().0;
+        }
+        screen
     }
 }
 
@@ -106,6 +118,7 @@ impl Pty {
                 raw: Vec::new(),
                 last: Instant::now(),
                 closed: false,
+                half: false,
             }),
             changed: Condvar::new(),
         });
@@ -153,7 +166,7 @@ impl Pty {
 
     /// The screen's rows, without trailing blanks.
     pub fn screen(&self) -> Vec<String> {
-        self.shared.lock().rows()
+        self.shared.whole().rows()
     }
 
     /// The screen as one text.
@@ -190,7 +203,7 @@ impl Pty {
         let mut screen = self.shared.lock();
         loop {
             let text = screen.rows().join("\n");
-            if holds(&text) {
+            if !screen.half && holds(&text) {
                 return began.elapsed();
             }
             let left = timeout.saturating_sub(began.elapsed());
@@ -287,6 +300,14 @@ impl Drop for Pty {
 impl Screen {
     fn feed(&mut self, bytes: &[u8]) {
         self.raw.extend_from_slice(bytes);
+        // The end of what came before, too: a sequence may be cut between two reads.
+        let recent = &self.raw[self.raw.len().saturating_sub(bytes.len() + 8)..];
+        let at = |sequence: &[u8]| recent.windows(sequence.len()).rposition(|w| w == sequence);
+        match (at(b"\x1b[?2026h"), at(b"\x1b[?2026l")) {
+            (Some(begin), end) if end.is_none_or(|end| begin > end) => self.half = true,
+            (_, Some(_)) => self.half = false,
+            _ => {}
+        }
         self.last = Instant::now();
         self.partial.extend_from_slice(bytes);
         let whole = match std::str::from_utf8(&self.partial) {
