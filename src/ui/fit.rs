@@ -132,7 +132,7 @@ pub fn reward(r: f64) -> String {
     if r.fract() == 0.0 && r.abs() < 1e6 {
         format!("{r:.0}")
     } else if r.abs() >= 1e6 {
-        format!("{r:.1e}")
+        format!("{r:.0e}")
     } else {
         format!("{r:.2}")
     }
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(short(61_000), "61 k");
         assert_eq!(short(1_234_567), "1.2 M");
         assert_eq!(reward(0.333_333), "0.33");
-        assert_eq!(reward(1e308), "1.0e308");
+        assert_eq!(reward(1e308), "1e308");
         assert_eq!(reward(-1.0), "-1");
     }
 
