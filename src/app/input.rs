@@ -63,7 +63,9 @@ impl Input {
 
     /// Takes pasted text: one line, nothing that is not printable.
     pub fn paste(&mut self, text: &str) {
-        for c in text.chars().take(500) {
+        // Line by line: what is copied from a coloured terminal brings its sequences along.
+        let lines: Vec<_> = text.lines().map(crate::job::text::strip_ansi).collect();
+        for c in lines.join(" ").chars().take(500) {
             self.key(Key::Char(if c.is_whitespace() { ' ' } else { c }));
         }
     }

@@ -159,6 +159,9 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             if matches!(msg, Msg::Key(_)) {
                 update::settle(model);
             }
+            if matches!(msg, Msg::Resize(..)) {
+                term.redraw();
+            }
             let effects = update::update(model, Stamp::now(), msg);
             if let Some(left) = runner.all(model, term, guard, effects)? {
                 return Ok(left);

@@ -76,7 +76,8 @@ fn read_all(send: &dyn Fn(Input) -> bool) {
                 return;
             }
         };
-        let more = || event::poll(Duration::ZERO).unwrap_or(false).then(event::read).and_then(Result::ok);
+        // Not zero: this event source then does not look at all. It is asked after a resize only.
+        let more = || event::poll(Duration::from_millis(1)).unwrap_or(false).then(event::read).and_then(Result::ok);
         for input in coalesce(first, more) {
             if !send(input) {
                 return;

@@ -37,6 +37,7 @@ pub struct Term {
     sink: Sink,
     level: ColorLevel,
     clear: bool,
+    all: bool,
     stats: Stats,
 }
 
@@ -75,7 +76,7 @@ impl Term {
         let screen = Screen { size: sink.size(Size::new(80, 24)), ..Screen::default() };
         let terminal = Terminal::new(screen).map_err(TtyError::Setup)?;
         // The first frame clears: the alternate screen may hold what its last user left.
-        Ok(Term { terminal, sink, level, clear: true, stats: Stats::default() })
+        Ok(Term { terminal, sink, level, clear: true, all: false, stats: Stats::default() })
     }
 
     /// Draws one frame. Only what changed is written, and nothing at all when nothing did.
@@ -85,7 +86,8 @@ impl Term {
     pub fn draw(&mut self, view: impl FnOnce(&mut Frame<'_>)) -> Result<(), TtyError> {
         self.check()?;
         let size = self.sink.size(self.size());
-        if size != self.size() {
+        if size != self.size() || std::mem::take(&mut self.all) {
+            self.all = false;
             self.resize(size)?;
         }
         if std::mem::take(&mut self.clear) {
@@ -104,6 +106,12 @@ impl Term {
     /// operator asks for it because something else wrote into the terminal.
     pub fn clear(&mut self) {
         self.clear = true;
+    }
+
+    /// Makes the next frame write every cell, without clearing first: after the size changed, even
+    /// when it is back by now, because on the way the terminal has moved or cut its lines.
+    pub fn redraw(&mut self) {
+        self.all = true;
     }
 
     /// Size of the last frame.

@@ -306,3 +306,48 @@ fn several_jobs_and_one_that_appears() {
     pty.wait_for("filter none", SOON);
     quit(&mut pty);
 }
+
+#[test]
+fn what_needs_a_person_is_two_keys_away() {
+    let job = Job::begin("night-run", &["alpha-task", "beta-task", "gamma-task"]);
+    job.done("alpha-task", Some(1.0), None);
+    job.done("beta-task", Some(1.0), None);
+    // A result that says nothing: stopped at a bad moment.
+    job.done("gamma-task", None, None);
+    let mut pty = start(&["attach", job.arg()], 120, 36);
+    pty.wait_for("! 1  phantom: gamma-task__AbCdEfG", SOON);
+    pty.send("G!");
+    pty.wait_for("1 of 1: phantom", SOON);
+    pty.send(key::ENTER);
+    pty.wait_gone("1 Trials", SOON);
+    pty.wait_for("gamma-task__AbCdEfG", SOON);
+    pty.send("q");
+    pty.wait_for("1 Trials", SOON);
+    // As a filter, too: all that ended without a clean pass.
+    pty.send("f");
+    pty.wait_for("ended, but not a clean pass", SOON);
+    pty.send("j\r");
+    pty.wait_for("1 of 3", SOON);
+    pty.send("F");
+    pty.wait_for("filter none", SOON);
+    quit(&mut pty);
+}
+
+#[test]
+fn pasted_text_is_text() {
+    let job = Job::finished("night-run");
+    let mut pty = start(&["attach", job.arg()], 120, 36);
+    pty.wait_for("alpha-task", SOON);
+    // Without a prompt, no letter of it is a command.
+    pty.send("\u{1b}[200~q\rccc?\u{1b}[201~");
+    pty.settle(std::time::Duration::from_millis(200), SOON);
+    pty.wait_for("1 Trials", SOON);
+    assert!(!pty.text().contains("this help"));
+    pty.send("/");
+    pty.wait_for("filter /", SOON);
+    pty.send("\u{1b}[200~be\u{1b}[31mta\n\u{1b}[201~");
+    pty.wait_for("1 of 4", SOON);
+    pty.send(key::ESC);
+    pty.wait_for("filter none", SOON);
+    quit(&mut pty);
+}

@@ -87,6 +87,25 @@ fn every_view_survives_every_size() {
     quit(&mut pty);
 }
 
+/// A key that comes together with a change of size is heard at once, not with the next key.
+#[test]
+fn a_key_during_a_resize_is_heard() {
+    let job = Job::finished("night-run");
+    let mut pty = start(&["attach", job.arg()], 100, 30);
+    pty.wait_for("alpha-task", SOON);
+    for i in 0..60 {
+        pty.resize(100 - i % 3, 30 - i % 2);
+        if i % 5 == 0 {
+            pty.resize(100, 30);
+        }
+        pty.send(if i % 2 == 0 { "5" } else { "6" });
+        pty.wait_for(if i % 2 == 0 { "5 Warnings" } else { "6 Jobs" }, SOON);
+    }
+    pty.send("1");
+    pty.wait_for("1 Trials", SOON);
+    quit(&mut pty);
+}
+
 /// 45×20 by letters, Enter and q alone: find the failed one, open it, come back, leave.
 #[test]
 fn a_phone_will_do() {

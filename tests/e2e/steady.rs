@@ -127,3 +127,24 @@ fn a_trial_that_moves_on_is_seen() {
     pty.wait_for("finished", SOON);
     quit(&mut pty);
 }
+
+#[test]
+fn a_running_clock_costs_one_small_frame_a_second() {
+    let job = Job::begin("live-run", &TASKS);
+    for task in &TASKS[..4] {
+        job.start(task);
+        job.episodes(task, 2);
+    }
+    job.summary(false);
+    let mut pty = start(&["attach", job.arg()], 120, 36);
+    pty.wait_for("4 running", SOON);
+    std::thread::sleep(Duration::from_millis(1500));
+    let before = pty.raw_len();
+    std::thread::sleep(Duration::from_secs(3));
+    let raw = pty.raw();
+    let drawn = frames(&raw[before..]);
+    assert!((2..=5).contains(&drawn.len()), "{} frames in 3 s", drawn.len());
+    let bytes = (raw.len() - before) / drawn.len();
+    assert!(bytes < 600, "{bytes} bytes for a frame in which only clocks move");
+    quit(&mut pty);
+}
