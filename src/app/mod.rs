@@ -1,6 +1,7 @@
 //! The application: one model, one `update`, effects as data. See the map in the crate root.
 
 pub mod action;
+pub mod alarm;
 pub mod derived;
 pub mod detail;
 pub mod detail_worker;

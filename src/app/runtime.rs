@@ -9,6 +9,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
+use super::alarm::Alarm;
 use super::effect::Effect;
 use super::key::Key;
 use super::message::Msg;
@@ -69,6 +70,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
     crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
     let mut signals = Signals::new().map_err(TtyError::Setup)?;
+    let alarm = Alarm::new().map_err(TtyError::Setup)?;
     let mut runner = Runner::new(reply_tx, watch);
     if let Some(left) = runner.all(model, term, guard, first)? {
         return Ok(left);
@@ -104,7 +106,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             reply = replies.recv() => Wake::Reply(reply),
             events = receive(&mut jobs) => Wake::Jobs(events),
             told = told(&mut leave) => Wake::Leave(told),
-            () = sleep(wait) => Wake::Time,
+            () = alarm.after(wait) => Wake::Time,
         };
         let mut by_key = false;
         let mut messages = Vec::new();
@@ -198,13 +200,6 @@ async fn receive(jobs: &mut Option<Receiver<Vec<JobEvent>>>) -> Option<Vec<JobEv
 async fn told(leave: &mut Option<oneshot::Receiver<()>>) -> bool {
     match leave {
         Some(leave) => leave.await.is_ok(),
-        None => std::future::pending().await,
-    }
-}
-
-async fn sleep(wait: Option<Duration>) {
-    match wait {
-        Some(wait) => tokio::time::sleep(wait).await,
         None => std::future::pending().await,
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::harbor::config::{self, TaskToml, TrialConfigFile};
 use crate::harbor::dir::Dir;
@@ -13,13 +13,16 @@ const TOML_CAP: u64 = 1 << 20;
 /// Most keys of Harbor's task cache that are looked through for one task.
 const CACHE_KEYS: usize = 4096;
 
-/// A job dir and the task as the trial's config names it.
-type Key = (PathBuf, Arc<str>);
+/// The tasks of one job dir, by the name that trials' configs use; None: not found.
+type OfJob = HashMap<Arc<str>, Option<Arc<TaskToml>>>;
 
 /// The tasks met so far, found or not, each looked for once.
 #[derive(Debug)]
 pub(super) struct Tasks {
-    found: Mutex<HashMap<Key, Option<Arc<TaskToml>>>>,
+    found: RwLock<HashMap<PathBuf, OfJob>>,
+    /// Directories that tasks would lie in, and whether they are there: the thousands of tasks of a
+    /// job share a few.
+    parents: Mutex<HashMap<PathBuf, bool>>,
     cwd: Option<PathBuf>,
     home: Option<PathBuf>,
 }
@@ -27,7 +30,8 @@ pub(super) struct Tasks {
 impl Tasks {
     pub fn new() -> Tasks {
         Tasks {
-            found: Mutex::default(),
+            found: RwLock::default(),
+            parents: Mutex::default(),
             cwd: std::env::current_dir().ok(),
             home: std::env::var_os("HOME").map(PathBuf::from).filter(|h| h.is_absolute()),
         }
@@ -49,12 +53,13 @@ impl Tasks {
 
     fn task(&self, config: &TrialConfigFile, job_dir: &Path) -> Option<Arc<TaskToml>> {
         let named = config.task_path.clone().or_else(|| config.task_name.clone()).or_else(|| config.task.clone())?;
-        let key = (job_dir.to_path_buf(), named);
-        if let Some(known) = self.found.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
-            return known.clone();
+        let known = |all: &HashMap<PathBuf, OfJob>| all.get(job_dir).and_then(|of_job| of_job.get(&named)).cloned();
+        if let Some(task) = known(&self.found.read().unwrap_or_else(PoisonError::into_inner)) {
+            return task;
         }
         let task = self.search(config, job_dir).map(Arc::new);
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).insert(key, task.clone());
+        let mut found = self.found.write().unwrap_or_else(PoisonError::into_inner);
+        found.entry(job_dir.to_path_buf()).or_default().insert(named, task.clone());
         task
     }
 
@@ -62,12 +67,24 @@ impl Tasks {
         // Relative paths of the job's environment count from real directories, not from links.
         let job_dir = job_dir.canonicalize().unwrap_or_else(|_| job_dir.to_path_buf());
         let candidates = config::task_dir_candidates(config, &job_dir, self.cwd.as_deref(), self.home.as_deref());
-        if let Some(task) = candidates.iter().find_map(|dir| read(dir)) {
+        if let Some(task) = candidates.iter().filter(|dir| self.may_hold(dir)).find_map(|dir| read(dir)) {
             return Some(task);
         }
         let (root, name) = config::task_cache(config, self.home.as_deref()?)?;
         let keys = Dir::open(&root).ok()?.list().ok()?;
         keys.iter().take(CACHE_KEYS).find_map(|key| read(&root.join(&key.name).join(&*name)))
+    }
+
+    /// Whether the directory above a candidate is there at all.
+    fn may_hold(&self, task_dir: &Path) -> bool {
+        let Some(parent) = task_dir.parent() else { return true };
+        let mut parents = self.parents.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = parents.get(parent) {
+            return *there;
+        }
+        let there = parent.is_dir();
+        parents.insert(parent.to_path_buf(), there);
+        there
     }
 }
 

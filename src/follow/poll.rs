@@ -38,13 +38,15 @@ pub(super) fn pace(watched: bool, over: bool, poll: Option<Duration>) -> Pace {
     Pace { files: unit, running: unit, visible: Some(unit / 2), finished: unit * 30 }
 }
 
-/// The next point of a grid at or after `pause` from now, so that the deadlines of many jobs fall
-/// together and wake the thread once.
+/// The point of a grid nearest to `pause` from now, so that the deadlines of many jobs fall together
+/// and wake the thread once. Always after now, and at most one and a half pauses away: a look that is
+/// a little late must not put the next one off by a whole pause.
 pub(super) fn on_grid(start: Instant, now: Instant, pause: Duration) -> Instant {
-    let grid = pause.min(Duration::from_secs(10)).max(Duration::from_millis(1));
-    let at = (now + pause).saturating_duration_since(start);
-    let ticks = at.as_nanos().div_ceil(grid.as_nanos());
-    start + Duration::from_nanos(u64::try_from(ticks.saturating_mul(grid.as_nanos())).unwrap_or(u64::MAX))
+    let grid = pause.min(Duration::from_secs(10)).max(Duration::from_millis(1)).as_nanos();
+    let point = |ticks: u128| start + Duration::from_nanos(u64::try_from(ticks * grid).unwrap_or(u64::MAX));
+    let at = (now + pause).saturating_duration_since(start).as_nanos();
+    let nearest = (at + grid / 2) / grid;
+    if point(nearest) > now { point(nearest) } else { point(nearest + 1) }
 }
 
 /// A budget of looks that fills with time.
@@ -89,8 +91,19 @@ mod tests {
         let pause = Duration::from_secs(30);
         let first = on_grid(start, start + Duration::from_millis(10), pause);
         let second = on_grid(start, start + Duration::from_millis(9_900), pause);
-        assert_eq!(first, second);
-        assert_eq!(first, start + Duration::from_secs(40));
+        assert_eq!(first, start + Duration::from_secs(30));
+        assert_eq!(second, start + Duration::from_secs(40));
+        let third = on_grid(start, start + Duration::from_secs(12), pause);
+        assert_eq!(second, third);
+        // A look a little after its time: the next is due a pause later, not two.
+        let late = start + Duration::from_millis(2_040);
+        assert_eq!(on_grid(start, late, Duration::from_secs(2)), start + Duration::from_secs(4));
+        let mut now = start;
+        for _ in 0..50 {
+            let next = on_grid(start, now, Duration::from_secs(2));
+            assert!(next > now && next <= now + Duration::from_secs(3));
+            now = next + Duration::from_millis(37);
+        }
     }
 
     #[test]
