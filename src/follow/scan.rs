@@ -22,6 +22,8 @@ use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Sta
 const MANY: usize = 128;
 /// Threads of a first pass.
 const WORKERS: usize = 2;
+/// Size of a `lock.json` that takes so long to read that the job is shown before, without its plan.
+const BIG_LOCK: u64 = 1 << 20;
 /// Foreign directories that are named one by one.
 const MAX_FOREIGN: usize = 100;
 /// Times this far ahead of our clock are reported.
@@ -432,6 +434,9 @@ impl Followed {
             return;
         }
         let first = self.emitted.is_none();
+        if first && ids.get(1).copied().flatten().is_some_and(|lock| lock.size() > BIG_LOCK) {
+            self.introduce(dir, out);
+        }
         let mut bytes: [Option<Vec<u8>>; 3] = [None, None, None];
         let mut problems: Vec<Problem> = Vec::new();
         let (mut fresh, mut young) = (false, false);
@@ -485,6 +490,17 @@ impl Followed {
         self.own = new;
         self.facts_changed = true;
         self.emit_facts(out);
+    }
+
+    /// Says which job this is before its plan of thousands of trials is read.
+    fn introduce(&self, dir: &Dir, out: &mut Out<'_>) {
+        let read = |name: &str| probe::read_json(dir, name).ok().map(|file| file.data);
+        let (config, result) = (read("config.json"), read("result.json"));
+        let mut facts = job_files::job_facts(&self.path, config.as_deref(), None, result.as_deref());
+        // What is wrong is said once, when everything was looked at.
+        facts.problems.clear();
+        out.push(JobEvent::Job(self.key, Box::new(facts)));
+        out.flush();
     }
 
     fn emit_facts(&mut self, out: &mut Out<'_>) {
