@@ -284,8 +284,6 @@ fn home(model: &mut Model) {
 }
 
 fn show(model: &mut Model, view: View) {
-    let effects_needed = matches!(model.view(), View::Trial | View::Replay);
-    debug_assert!(!effects_needed || model.views.len() > 1);
     model.views = if view == View::Trials { vec![View::Trials] } else { vec![View::Trials, view] };
     model.focus_errors = false;
 }
