@@ -492,9 +492,10 @@ fn environment(section: &Section<'_>) -> EnvironmentSpec {
 /// A size in MiB: the number, or the older text with G, M or K. Both may be written if they agree.
 fn size(section: &Section<'_>, key: &'static str, old: &'static str) -> Option<u64> {
     let new = section.count(key);
-    let text = match section.raw(old)? {
-        Value::String(text) => text,
-        _ => {
+    let text = match section.raw(old) {
+        None => return new,
+        Some(Value::String(text)) => text,
+        Some(_) => {
             section.note(old, "only text such as \"2G\" counts, this is ignored");
             return new;
         }

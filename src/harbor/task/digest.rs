@@ -84,9 +84,9 @@ fn files(tree: &Tree, dir: &Node, depth: usize, budget: &mut Budget, out: &mut V
     Ok(())
 }
 
-fn contents(tree: &Tree) -> Result<Vec<Node>, TaskProblem> {
+fn contents(tree: &Tree, of: &[&str]) -> Result<Vec<Node>, TaskProblem> {
     let (mut out, mut budget) = (Vec::new(), Budget::new());
-    for name in CONTENTS {
+    for name in of {
         if let Some(dir) = tree.find(name, Kind::Dir)? {
             files(tree, &dir, 0, &mut budget, &mut out)?;
         }
@@ -112,7 +112,7 @@ fn digest(tree: &Tree, hashes: &mut Hashes<'_>) -> Result<String, TaskProblem> {
     for name in ["task.toml", "instruction.md", "README.md", "trajectory.json"] {
         all.extend(tree.find(name, Kind::File)?);
     }
-    all.extend(contents(tree)?);
+    all.extend(contents(tree, &CONTENTS)?);
     let ignores = ignores(tree)?;
     all.retain(|node| node.name != HARBOR_IGNORE && !ignores.ignores(&node.path));
     all.sort_by(|a, b| a.path.cmp(&b.path));
@@ -174,7 +174,7 @@ impl Task {
     pub fn lfs_pointers(&self) -> Result<Vec<String>, TaskProblem> {
         let tree = Tree::open(&self.dir)?;
         let mut out = Vec::new();
-        for node in contents(&tree)?.iter().filter(|n| n.size < LFS_LENGTH) {
+        for node in contents(&tree, &CONTENTS)?.iter().filter(|n| n.size < LFS_LENGTH) {
             let mut start = Vec::new();
             let read = tree.file(node)?.take(LFS_LENGTH).read_to_end(&mut start);
             read.map_err(|e| TaskProblem::Unreadable { path: node.path.clone(), why: e.to_string() })?;
@@ -194,6 +194,9 @@ pub(super) fn harbor_ignore(tree: &Tree) -> Result<Option<String>, TaskProblem> 
         let parts: Vec<&str> = path.split('/').collect();
         matches!(parts.as_slice(), ["tests" | "solution", ..] | ["steps", _, "tests" | "solution", ..])
     };
-    let mut paths = contents(tree)?.into_iter().filter(|n| n.name == HARBOR_IGNORE).map(|n| n.path);
+    let mut paths = contents(tree, &["tests", "solution", "steps"])?
+        .into_iter()
+        .filter(|n| n.name == HARBOR_IGNORE)
+        .map(|n| n.path);
     Ok(paths.find(|path| scoped(path)))
 }

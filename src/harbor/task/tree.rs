@@ -10,7 +10,7 @@ use super::read::shown;
 use crate::harbor::dir::{Dir, EntryKind, OpenError};
 
 /// Entries looked at for one purpose; links to directories can multiply what there is.
-const MAX_ENTRIES: usize = 200_000;
+const MAX_ENTRIES: usize = 100_000;
 /// Directories in each other.
 const MAX_DEPTH: usize = 100;
 
