@@ -10,6 +10,7 @@ mod env;
 mod glob;
 mod list;
 mod network;
+mod parse;
 mod read;
 mod rewards;
 mod sha256;

@@ -39,6 +39,8 @@ pub struct Digests {
 struct Hashes<'a> {
     tree: &'a Tree,
     known: HashMap<String, String>,
+    /// The same of directories; None for those without files.
+    dirs: HashMap<String, Option<String>>,
     bytes: u64,
 }
 
@@ -133,6 +135,10 @@ fn checksum(
     hashes: &mut Hashes<'_>,
 ) -> Result<Option<String>, TaskProblem> {
     enter(dir, above)?;
+    if let Some(hash) = hashes.dirs.get(&dir.real).cloned() {
+        above.pop();
+        return Ok(hash);
+    }
     let mut entries = Vec::new();
     for node in tree.list(dir, above.len(), budget)? {
         let entry = match node.kind {
@@ -145,7 +151,9 @@ fn checksum(
     }
     above.pop();
     entries.sort();
-    Ok((!entries.is_empty()).then(|| Sha256::hex_of(entries.join("\0\0").as_bytes())))
+    let hash = (!entries.is_empty()).then(|| Sha256::hex_of(entries.join("\0\0").as_bytes()));
+    hashes.dirs.insert(dir.real.clone(), hash.clone());
+    Ok(hash)
 }
 
 impl Task {
@@ -159,7 +167,7 @@ impl Task {
         if let Some(path) = harbor_ignore(&tree)? {
             return Err(TaskProblem::Unreadable { path, why: "its rules are not known here".into() });
         }
-        let mut hashes = Hashes { tree: &tree, known: HashMap::new(), bytes: 0 };
+        let mut hashes = Hashes { tree: &tree, known: HashMap::new(), dirs: HashMap::new(), bytes: 0 };
         let digest = digest(&tree, &mut hashes)?;
         let checksum = checksum(&tree, &tree.top(), &mut Vec::new(), &mut Budget::new(), &mut hashes)?;
         let checksum = checksum.ok_or_else(|| TaskProblem::Missing { path: "task.toml".into() })?;

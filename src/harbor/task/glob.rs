@@ -17,6 +17,13 @@ fn bad(pattern: &str, why: &'static str) -> BadPattern {
     BadPattern { pattern: pattern.chars().take(80).collect(), why }
 }
 
+/// Longest pattern in bytes; no path can be longer on Linux.
+const MAX_PATTERN: usize = 4096;
+
+fn check_length(pattern: &str) -> Result<(), BadPattern> {
+    if pattern.len() > MAX_PATTERN { Err(bad(pattern, "too long")) } else { Ok(()) }
+}
+
 /// Compiles with a bound on memory; patterns come out of files.
 fn compile(regex: &str, pattern: &str) -> Result<Regex, BadPattern> {
     regex::RegexBuilder::new(regex).size_limit(1 << 20).build().map_err(|_| bad(pattern, "too long"))
@@ -83,6 +90,7 @@ impl Glob {
     /// # Errors
     /// Only for a pattern of absurd length.
     pub fn new(pattern: &str) -> Result<Glob, BadPattern> {
+        check_length(pattern)?;
         let chars: Vec<char> = pattern.chars().collect();
         let mut left = chars.as_slice();
         let mut regex = String::from(r"(?s)\A");
@@ -141,6 +149,7 @@ fn rule(line: &str) -> Result<Option<(String, bool)>, BadPattern> {
     if text.is_empty() || text.starts_with('#') {
         return Ok(None);
     }
+    check_length(text)?;
     let (text, ignored) = match text.strip_prefix('!') {
         Some(rest) => (rest, false),
         None => (text, true),

@@ -1,5 +1,5 @@
-//! TOML tables read with Harbor's coercions: numbers in strings, whole floats for integers, true as
-//! 1. What is wrong is collected, not thrown, so that a task shows all of it at once; what is not
+//! TOML tables read with Harbor's coercions: numbers in strings, whole floats for integers, true for
+//! one. What is wrong is collected, not thrown, so that a task shows all of it at once; what is not
 //! known is noted, because Harbor ignores it without a word.
 
 use std::cell::RefCell;

@@ -1,6 +1,7 @@
 //! The files of a task directory. Links are followed where Harbor follows them, but never out of
 //! the task; nothing that is no regular file is opened.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use super::TaskProblem;
 use super::read::shown;
 use crate::harbor::dir::{Dir, EntryKind, OpenError};
 
-/// Entries looked at for one purpose; links to directories can multiply what there is.
+/// Entries looked at for one purpose.
 const MAX_ENTRIES: usize = 100_000;
 /// Directories in each other.
 const MAX_DEPTH: usize = 100;
@@ -179,17 +180,27 @@ impl Tree {
     /// That nothing below leads out of the task, or round in a circle.
     pub(super) fn check(&self, path: &str, budget: &mut Budget) -> Result<(), TaskProblem> {
         match self.find(path, Kind::Dir)? {
-            Some(dir) => self.check_dir(&dir, &mut Vec::new(), budget),
+            Some(dir) => self.check_dir(&dir, &mut Vec::new(), &mut HashSet::new(), budget),
             None => Ok(()),
         }
     }
 
-    fn check_dir(&self, dir: &Node, above: &mut Vec<String>, budget: &mut Budget) -> Result<(), TaskProblem> {
+    fn check_dir(
+        &self,
+        dir: &Node,
+        above: &mut Vec<String>,
+        checked: &mut HashSet<String>,
+        budget: &mut Budget,
+    ) -> Result<(), TaskProblem> {
         enter(dir, above)?;
-        for node in self.list(dir, above.len(), budget)? {
-            if node.kind == Kind::Dir {
-                self.check_dir(&node, above, budget)?;
+        // Once is enough, however many links lead there: links may double what there is.
+        if !checked.contains(&dir.real) {
+            for node in self.list(dir, above.len(), budget)? {
+                if node.kind == Kind::Dir {
+                    self.check_dir(&node, above, checked, budget)?;
+                }
             }
+            checked.insert(dir.real.clone());
         }
         above.pop();
         Ok(())
