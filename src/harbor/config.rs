@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::json::{self, FileProblem, Object, ProblemReason, Scalar, object};
+use super::task::{self, DEFAULT_BUILD_SEC, DEFAULT_VERIFIER_SEC, TaskConfig};
 use crate::job::text::mask_secrets;
 use crate::job::{LimitSource, Limits};
 
@@ -308,47 +309,33 @@ pub struct TaskToml {
 /// # Errors
 /// `NotJson` where it is not TOML, with line and column.
 pub fn task_toml(text: &str) -> Result<TaskToml, FileProblem> {
-    let table: toml::Table = text.strip_prefix('\u{feff}').unwrap_or(text).parse().map_err(|e: toml::de::Error| {
-        let before = e.span().and_then(|s| text.get(..s.start)).unwrap_or("");
-        FileProblem {
-            kind: ProblemReason::NotJson,
-            line: before.matches('\n').count() + 1,
-            column: before.rsplit('\n').next().map_or(1, |l| l.chars().count() + 1),
-            message: format!("not TOML: {}", e.message()),
-        }
+    let table = task::table(text).map_err(|(line, column, message)| FileProblem {
+        kind: ProblemReason::NotJson,
+        line,
+        column,
+        message: format!("not TOML: {message}"),
     })?;
-    let text_at = |section: &str, key: &str| {
-        table.get(section).and_then(|s| s.get(key)).and_then(toml::Value::as_str).map(Arc::from)
+    // What Harbor would refuse is as if it were not written: the job did run with some version.
+    let (config, _, _) = TaskConfig::read(&table);
+    let metadata = |key: &str| config.metadata.get(key).and_then(toml::Value::as_str).map(Arc::from);
+    let step = |step: &task::StepSpec| StepToml {
+        name: Some(step.name.as_str()).filter(|n| !n.is_empty()).map(Arc::from),
+        agent_timeout: step.agent.timeout_sec,
+        verifier_timeout: step.verifier.timeout_sec,
     };
-    let steps =
-        table.get("steps").and_then(toml::Value::as_array).into_iter().flatten().take(1000).map(|step| StepToml {
-            name: step.get("name").and_then(toml::Value::as_str).map(Arc::from),
-            agent_timeout: toml_seconds(step, "agent", "timeout_sec"),
-            verifier_timeout: toml_seconds(step, "verifier", "timeout_sec"),
-        });
-    let root = toml::Value::Table(table.clone());
     Ok(TaskToml {
-        name: text_at("task", "name"),
-        difficulty: text_at("metadata", "difficulty"),
-        category: text_at("metadata", "category"),
-        agent_timeout: toml_seconds(&root, "agent", "timeout_sec"),
-        verifier_timeout: toml_seconds(&root, "verifier", "timeout_sec"),
-        build_timeout: toml_seconds(&root, "environment", "build_timeout_sec"),
-        steps: steps.collect(),
+        name: config.package.as_ref().map(|p| p.name.as_str()).filter(|n| !n.is_empty()).map(Arc::from),
+        difficulty: metadata("difficulty"),
+        category: metadata("category"),
+        agent_timeout: config.agent.timeout_sec,
+        verifier_timeout: config.verifier.timeout_sec,
+        build_timeout: config.environment.build_timeout_sec,
+        steps: config.steps.iter().map(step).collect(),
     })
 }
 
-fn toml_seconds(table: &toml::Value, section: &str, key: &str) -> Option<f64> {
-    let value = table.get(section)?.get(key)?;
-    value.as_float().or_else(|| value.as_integer().map(|n| n as f64)).filter(|n| n.is_finite() && *n >= 0.0)
-}
-
-/// Harbor's limit for an environment whose task sets none, in seconds.
-const DEFAULT_BUILD: f64 = 600.0;
 /// Harbor's limit for agent setup, in seconds.
 const DEFAULT_SETUP: f64 = 360.0;
-/// Harbor's limit for a verifier whose task sets none, in seconds.
-const DEFAULT_VERIFIER: f64 = 600.0;
 
 /// The effective limits of a trial: `min(base, max) × multiplier`, base being an override that is
 /// not 0, else the task's, else Harbor's default (Harbor 0.21 and 0.26). Of a multi-step task the
@@ -362,7 +349,9 @@ pub fn limits(config: &TrialConfigFile, task: Option<&TaskToml>) -> Limits {
         })
     };
     let agent = task.and_then(|t| longest(|s| s.agent_timeout, t.agent_timeout).or(t.agent_timeout));
-    let verifier = task.and_then(|t| longest(|s| s.verifier_timeout, t.verifier_timeout).or(t.verifier_timeout));
+    // A step that sets no limit for its verifier has Harbor's default, whatever the task sets.
+    let verifier =
+        task.and_then(|t| longest(|s| s.verifier_timeout, Some(DEFAULT_VERIFIER_SEC)).or(t.verifier_timeout));
     effective(config, task, agent, verifier)
 }
 
@@ -374,7 +363,7 @@ pub fn limits_of_step(config: &TrialConfigFile, task: &TaskToml, step: &str) -> 
             config,
             Some(task),
             s.agent_timeout.or(task.agent_timeout),
-            s.verifier_timeout.or(task.verifier_timeout),
+            s.verifier_timeout.or(Some(DEFAULT_VERIFIER_SEC)),
         ),
         None => limits(config, Some(task)),
     }
@@ -395,14 +384,14 @@ fn effective(config: &TrialConfigFile, task: Option<&TaskToml>, agent: Option<f6
     let overridden = set(inputs.agent_override).is_some() || set(inputs.verifier_override).is_some();
     Limits {
         environment: limit(
-            known(task.and_then(|t| t.build_timeout), DEFAULT_BUILD),
+            known(task.and_then(|t| t.build_timeout), DEFAULT_BUILD_SEC),
             None,
             inputs.environment_multiplier,
         ),
         agent_setup: limit(set(inputs.agent_setup_override).or(setup_base), None, inputs.agent_setup_multiplier),
         agent: limit(set(inputs.agent_override).or(agent), inputs.agent_max, inputs.agent_multiplier),
         verifier: limit(
-            set(inputs.verifier_override).or(known(verifier, DEFAULT_VERIFIER)),
+            set(inputs.verifier_override).or(known(verifier, DEFAULT_VERIFIER_SEC)),
             inputs.verifier_max,
             inputs.verifier_multiplier,
         ),

@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod particulars;
 pub mod result;
 mod step;
+pub mod task;
 pub mod trajectory;
 
 pub use config::{
@@ -27,4 +28,5 @@ pub use job_files::{Parsed, job_facts, job_facts_parsed, merge_last_good};
 pub use json::{FileProblem, ProblemReason};
 pub use particulars::{Calls, FullException, Particulars, StepParticulars, particulars};
 pub use result::{TrialResultFile, trial_result};
+pub use task::{Task, TaskProblem};
 pub use trajectory::{TrajectoryIndex, progress, trajectory_files};
