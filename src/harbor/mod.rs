@@ -16,6 +16,7 @@ pub mod particulars;
 pub mod result;
 mod step;
 pub mod trajectory;
+pub mod write;
 
 pub use config::{
     LimitInputs, StepToml, TaskToml, TrialConfigFile, limit_from_message, limits, limits_of_step, task_cache,
