@@ -43,7 +43,9 @@ pub enum WriteError {
         path: PathBuf,
     },
     /// The directory was deleted, or moved away and unmounted.
-    #[error("{path}: its directory is gone, deleted or moved while it was in use: put it back and resume, or start a new job")]
+    #[error(
+        "{path}: its directory is gone, deleted or moved while it was in use: put it back and resume, or start a new job"
+    )]
     Vanished {
         /// What was to be written.
         path: PathBuf,
@@ -164,7 +166,8 @@ impl Folder {
         Ok(Folder { dir, path })
     }
 
-    /// Makes a directory in this one, with exactly this mode whatever the umask, and opens it.
+    /// Makes a directory in this one, with exactly this mode whatever the umask, and opens it. It is on
+    /// the disk after the next [`Folder::sync`] or written file.
     ///
     /// # Errors
     /// [`WriteError::Exists`] when anything has this name, else see [`WriteError`].
@@ -174,7 +177,6 @@ impl Folder {
         rustix::fs::mkdirat(&self.dir, name, Mode::from_raw_mode(0o700)).map_err(wrong)?;
         let made = self.sub(name)?;
         rustix::fs::fchmod(&made.dir, Mode::from_raw_mode(mode)).map_err(wrong)?;
-        self.sync()?;
         Ok(made)
     }
 
@@ -400,7 +402,9 @@ fn fill(fd: OwnedFd, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::from(fd);
     file.write_all(bytes)?;
     match file.sync_all() {
-        Err(e) if matches!(e.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::INVAL | Errno::NOTSUP)) => Ok(()),
+        Err(e) if matches!(e.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::INVAL | Errno::NOTSUP)) => {
+            Ok(())
+        }
         other => other,
     }
 }

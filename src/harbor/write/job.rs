@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use super::atomic::{Folder, Log, WriteError};
 use super::config::{JobConfig, MetricConfig, TrialConfig};
-use super::lease::Lease;
+use super::lease::{LEASE, Lease, LeaseLost};
 use super::lock::{JobLock, TrialLock};
 use super::result::TrialResult;
 use super::scrub::Scrub;
@@ -83,6 +84,16 @@ pub struct Resume {
     pub scrub: Scrub,
 }
 
+/// Why nothing is written any more, once it is known; shared by a job and its trials.
+type Lost = Arc<OnceLock<LeaseLost>>;
+
+fn still_held(lost: &Lost, folder: &Folder) -> Result<(), WriteError> {
+    match lost.get() {
+        Some(lost) => Err(WriteError::Lease { path: folder.path().to_path_buf(), lost: lost.clone() }),
+        None => Ok(()),
+    }
+}
+
 /// The directory of one trial at work.
 #[derive(Debug)]
 pub struct TrialFolder {
@@ -90,6 +101,7 @@ pub struct TrialFolder {
     folder: Folder,
     log: Log,
     scrub: Scrub,
+    lost: Lost,
 }
 
 impl TrialFolder {
@@ -108,6 +120,7 @@ impl TrialFolder {
     /// # Errors
     /// See [`WriteError`].
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
+        still_held(&self.lost, &self.folder)?;
         self.log.line(&self.scrub.text(text))
     }
 
@@ -116,6 +129,7 @@ impl TrialFolder {
     /// # Errors
     /// [`WriteError::Exists`] when there is one: the first exception stays.
     pub fn exception(&self, traceback: &str) -> Result<(), WriteError> {
+        still_held(&self.lost, &self.folder)?;
         self.folder.write_once("exception.txt", self.scrub.text(traceback).as_bytes())
     }
 
@@ -124,6 +138,7 @@ impl TrialFolder {
     /// # Errors
     /// See [`WriteError`].
     pub fn begin_step(&self, step: &str, modes: Modes) -> Result<Folder, WriteError> {
+        still_held(&self.lost, &self.folder)?;
         let made = self.folder.make_or_open("steps", PRIVATE)?.make(step, PRIVATE)?;
         modes.make(&made)?;
         Ok(made)
@@ -148,8 +163,7 @@ pub struct JobWriter {
     /// The time of a change that is not on disk yet.
     unwritten: Option<Stamp>,
     written: Option<Instant>,
-    /// Why nothing is written any more.
-    lost: Option<super::lease::LeaseLost>,
+    lost: Lost,
 }
 
 impl JobWriter {
@@ -157,13 +171,22 @@ impl JobWriter {
     /// and a first `result.json`, in this order. `lease` gets the new directory and gives its lease.
     ///
     /// # Errors
-    /// [`WriteError::Exists`] when anything has this name already; else see [`WriteError`].
+    /// [`WriteError::Exists`] when anything has this name already; else see [`WriteError`], and then
+    /// nothing is left of it.
     pub fn create(
         path: &Path,
         start: &Start<'_>,
         lease: impl FnOnce(&Folder) -> Result<Lease, WriteError>,
     ) -> Result<JobWriter, WriteError> {
         let folder = Folder::create(path)?;
+        JobWriter::begin(folder, start, lease).inspect_err(|_| take_back(path))
+    }
+
+    fn begin(
+        folder: Folder,
+        start: &Start<'_>,
+        lease: impl FnOnce(&Folder) -> Result<Lease, WriteError>,
+    ) -> Result<JobWriter, WriteError> {
         let lease = lease(&folder)?;
         let log = folder.log("job.log")?;
         let resume = Resume {
@@ -218,7 +241,7 @@ impl JobWriter {
             scrub: resume.scrub,
             unwritten: None,
             written: None,
-            lost: None,
+            lost: Lost::default(),
         }
     }
 
@@ -251,6 +274,7 @@ impl JobWriter {
         self.hold()?;
         let name = config.trial_name.clone();
         let folder = self.folder.make(&name, PRIVATE)?;
+        self.folder.sync()?;
         let trial = self.fill(name, folder, config, lock, modes)?;
         self.changed(now)?;
         Ok(trial)
@@ -269,7 +293,7 @@ impl JobWriter {
         folder.write_once("config.json", &json(&folder, &self.scrub, config)?)?;
         modes.make(&folder)?;
         self.running.insert(name.clone());
-        Ok(TrialFolder { name, folder, log, scrub: self.scrub.clone() })
+        Ok(TrialFolder { name, folder, log, scrub: self.scrub.clone(), lost: self.lost.clone() })
     }
 
     /// Notes that a trial is being cancelled, before it has ended.
@@ -385,12 +409,10 @@ impl JobWriter {
 
     /// Goes on only as the holder of the lease; once lost it stays lost.
     fn hold(&mut self) -> Result<(), WriteError> {
-        if let Some(lost) = &self.lost {
-            return Err(WriteError::Lease { path: self.folder.path().to_path_buf(), lost: lost.clone() });
-        }
+        still_held(&self.lost, &self.folder)?;
         let held = self.lease.check(&self.folder);
         if let Err(WriteError::Lease { lost, .. }) = &held {
-            self.lost = Some(lost.clone());
+            let _ = self.lost.set(lost.clone());
         }
         held
     }
@@ -441,6 +463,15 @@ pub fn clean_temps(job: &Folder) -> Result<Vec<String>, WriteError> {
         }
     }
     Ok(removed)
+}
+
+/// Removes a job dir that could not be begun, so that its name is free for the next try: a directory
+/// without config can not be resumed. Only what was made here; anything else in it keeps it.
+fn take_back(path: &Path) {
+    for name in [LEASE, "job.log", "config.json", "lock.json", "result.json"] {
+        let _ = std::fs::remove_file(path.join(name));
+    }
+    let _ = std::fs::remove_dir(path);
 }
 
 /// Moves everything of a trial into the next free `retries/<n>`, the result first.

@@ -300,13 +300,11 @@ impl Lease {
         match observer.look(&note, note.process(), at) {
             Standing::Held(left) => Ok(Claim::Wait(note, left)),
             Standing::Silent if may == May::TakeStale => Ok(Claim::Silent(note)),
-            Standing::Released | Standing::Stale | Standing::Silent => {
-                match Lease::take_over(job, who, &note, now) {
-                    Ok(lease) => Ok(Claim::Mine(lease)),
-                    Err(WriteError::Exists { .. }) => Ok(Claim::Wait(note, Duration::from_millis(10))),
-                    Err(other) => Err(other),
-                }
-            }
+            Standing::Released | Standing::Stale | Standing::Silent => match Lease::take_over(job, who, &note, now) {
+                Ok(lease) => Ok(Claim::Mine(lease)),
+                Err(WriteError::Exists { .. }) => Ok(Claim::Wait(note, Duration::from_millis(10))),
+                Err(other) => Err(other),
+            },
         }
     }
 

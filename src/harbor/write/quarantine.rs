@@ -136,8 +136,7 @@ fn open(dir: &Dir, path: &Path, name: &OsStr) -> Result<File, QuarantineError> {
 }
 
 fn listed(dir: &Dir, path: &Path) -> Result<Vec<OsString>, QuarantineError> {
-    let mut names: Vec<OsString> =
-        dir.list().map_err(|e| unreadable(path, e))?.into_iter().map(|e| e.name).collect();
+    let mut names: Vec<OsString> = dir.list().map_err(|e| unreadable(path, e))?.into_iter().map(|e| e.name).collect();
     names.sort();
     Ok(names)
 }
@@ -173,7 +172,8 @@ fn copy(
         EntryKind::File => {
             let mut source = open(from, path, name)?;
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let fd = rustix::fs::openat(to.dir(), name, flags, Mode::from_raw_mode(0o600)).map_err(|e| wrong(e.into()))?;
+            let fd =
+                rustix::fs::openat(to.dir(), name, flags, Mode::from_raw_mode(0o600)).map_err(|e| wrong(e.into()))?;
             let mut file = File::from(fd);
             pour(&mut source, path, &mut file, &target)?;
             if let Ok(times) = source.metadata().and_then(|m| m.modified()) {
@@ -194,9 +194,7 @@ fn copy(
 /// The path of an entry within what is moved: without the stage and the moved thing's own name.
 fn beneath(to: &Folder, name: &OsStr) -> PathBuf {
     let whole = to.path().join(name);
-    let mut parts = whole.components().skip_while(|c| {
-        !c.as_os_str().to_str().is_some_and(super::atomic::is_temp)
-    });
+    let mut parts = whole.components().skip_while(|c| !c.as_os_str().to_str().is_some_and(super::atomic::is_temp));
     parts.next();
     parts.next();
     parts.collect()

@@ -27,9 +27,20 @@ impl Serialize for Utc {
 #[serde(untagged)]
 #[allow(missing_docs)]
 pub enum TaskId {
-    Local { path: String },
-    Git { git_url: String, git_commit_id: Option<String>, path: String },
-    Package { org: String, name: String, #[serde(rename = "ref")] reference: Option<String> },
+    Local {
+        path: String,
+    },
+    Git {
+        git_url: String,
+        git_commit_id: Option<String>,
+        path: String,
+    },
+    Package {
+        org: String,
+        name: String,
+        #[serde(rename = "ref")]
+        reference: Option<String>,
+    },
 }
 
 /// The model an agent used.
