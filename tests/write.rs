@@ -207,6 +207,13 @@ fn harbor_resumes_a_finished_job_and_has_nothing_to_do() {
         assert_eq!(in_trials(&after), in_trials(&before), "{words}");
         assert_eq!(after.keys().collect::<Vec<_>>(), before.keys().collect::<Vec<_>>(), "{words}");
         assert_eq!(after["pilothouse.lease"], before["pilothouse.lease"]);
+        // It did come to the end of the job, and its own count is ours.
+        let result = |all: &BTreeMap<String, Vec<u8>>| serde_json::from_slice::<Value>(&all["result.json"]).unwrap();
+        let (mut ours, mut theirs) = (result(&before), result(&after));
+        assert_ne!(ours["finished_at"], theirs["finished_at"], "{words}");
+        sort_lists(&mut ours["stats"]);
+        sort_lists(&mut theirs["stats"]);
+        assert_eq!(ours["stats"], theirs["stats"]);
     }
 }
 

@@ -33,7 +33,9 @@ pub struct PolicyOverride {
 pub type PolicyOverrides = BTreeMap<String, PolicyOverride>;
 
 /// (should_retry, should_grade, has_valid_reward) and the types for which it holds.
-const TABLE: &[((bool, bool, bool), &[&str])] = &[
+type Group = ((bool, bool, bool), &'static [&'static str]);
+
+const TABLE: &[Group] = &[
     (
         (true, false, false),
         &[

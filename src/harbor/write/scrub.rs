@@ -34,16 +34,38 @@ impl Scrub {
         self.known(&mask_secrets(text))
     }
 
-    /// A JSON document without the known values, also as JSON writes them.
+    /// A JSON document whose strings are without the known values, also as JSON writes them. Names of
+    /// fields and numbers stay, so that it stays one.
     pub(super) fn json(&self, document: String) -> String {
-        let mut out = document;
-        for value in &self.values {
-            let quoted = serde_json::to_string(value).unwrap_or_default();
-            let inner = quoted.strip_prefix('"').and_then(|q| q.strip_suffix('"')).unwrap_or(value);
-            if out.contains(inner) {
-                out = out.replace(inner, MASK);
-            }
+        let quoted = |value: &String| {
+            let text = serde_json::to_string(value).unwrap_or_default();
+            text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(value).to_string()
+        };
+        let written: Vec<String> = self.values.iter().map(quoted).collect();
+        if !written.iter().any(|value| document.contains(value.as_str())) {
+            return document;
         }
+        let mut out = String::with_capacity(document.len());
+        let mut rest = document.as_str();
+        while let Some((before, string)) = rest.split_once('"') {
+            let end = end_of_string(string);
+            let (inner, after) = (string.get(..end).unwrap_or(string), string.get(end..).unwrap_or_default());
+            out.push_str(before);
+            out.push('"');
+            if after.trim_start_matches('"').trim_start().starts_with(':') {
+                out.push_str(inner);
+            } else {
+                out.push_str(&written.iter().fold(inner.to_string(), |text, value| text.replace(value.as_str(), MASK)));
+            }
+            rest = match after.strip_prefix('"') {
+                Some(after) => {
+                    out.push('"');
+                    after
+                }
+                None => after,
+            };
+        }
+        out.push_str(rest);
         out
     }
 
@@ -55,5 +77,38 @@ impl Scrub {
             }
         }
         out
+    }
+}
+
+/// Where a string ends of which the first quote is gone: at its last one.
+fn end_of_string(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' if !escaped => return at,
+            b'\\' => escaped = !escaped,
+            _ => escaped = false,
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn json_without_secrets_stays_json() {
+        let secret = "a\"b\\c: 12345";
+        let document =
+            json!({"n_trials": 12_345_678_901_u64, "n_trialsx": ["\\", secret, format!("\\{secret}\"")], "e": ""});
+        let scrub = Scrub::new(["12345678901", "n_trials", secret, "short"].map(str::to_string));
+        let out = scrub.json(document.to_string());
+        let expected = json!({"n_trials": 12_345_678_901_u64, "n_trialsx": ["\\", "****", "\\****\""], "e": ""});
+        assert_eq!(serde_json::from_str::<Value>(&out).unwrap(), expected);
+        let plain = json!({"text": "ab\"c", "list": [1, null]}).to_string();
+        assert_eq!(scrub.json(plain.clone()), plain);
     }
 }
