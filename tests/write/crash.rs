@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pilothouse::harbor::write::lease::{Process, Reading, Standing, read};
-use pilothouse::harbor::write::{Claim, Claimant, Folder, Lease, May, Observer, WriteError, clean_temps};
+use pilothouse::harbor::write::{Claim, Claimant, Folder, Lease, May, Modes, Observer, WriteError, clean_temps};
 use pilothouse::job::Stamp;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -179,7 +179,7 @@ fn a_stopped_owner_that_goes_on_writes_nothing_more_and_says_why() {
     assert!(child.wait().unwrap().success());
     assert_eq!(std::fs::read(temp.path().join("beat.txt")).unwrap(), before);
     // The late beat went nowhere.
-    let Reading::Note(note) = read(folder.dir()) else { panic!("no lease") };
+    let Ok(Reading::Note(note)) = read(folder.dir()) else { panic!("no lease") };
     assert_eq!(note.token, mine.note().token);
     mine.beat(&folder, Stamp::now()).unwrap();
 }
@@ -192,7 +192,7 @@ fn the_job_of_a_killed_owner_is_free_after_three_intervals() {
     let mut out = BufReader::new(child.stdout.take().unwrap());
     wait_for_line(&mut out, "owner: holds");
     child.kill().unwrap();
-    let Reading::Note(note) = read(folder.dir()) else { panic!("no lease") };
+    let Ok(Reading::Note(note)) = read(folder.dir()) else { panic!("no lease") };
     // Dead, but not collected by its parent yet: gone all the same.
     std::thread::sleep(Duration::from_millis(50));
     if cfg!(target_os = "linux") {
@@ -217,7 +217,7 @@ fn the_job_of_a_killed_owner_is_free_after_three_intervals() {
 
 /// A job on a file system of 512 KiB that is filled and freed; and one that can not be written to.
 fn small(dir: &Path) {
-    let mut made = made::begin(dir, "job", &["a", "b"]);
+    let mut made = made::begin(dir, "job", &["a", "b", "c"]);
     let (trial, other) = (made.start(0), made.start(1));
     made.job.flush().unwrap();
     let before = std::fs::read(made.dir.join("result.json")).unwrap();
@@ -235,9 +235,16 @@ fn small(dir: &Path) {
     assert!(!trial.folder().path().join("result.json").exists());
     assert_eq!(std::fs::read(made.dir.join("result.json")).unwrap(), before);
     assert_eq!(clean_temps(made.job.folder()).unwrap(), Vec::<String>::new(), "a failed write cleans up");
+    // Nor is a trial begun by half: it can be begun again.
+    let (config, lock) = made.plan[2].clone();
+    let error = made.job.begin_trial(&config, &lock, Modes::default(), made::at(20.0)).unwrap_err();
+    assert!(matches!(error, WriteError::NoSpace { .. }), "{error}");
+    assert!(!made.dir.join(&config.trial_name).exists());
     fill.iter().for_each(|path| std::fs::remove_file(path).unwrap());
     made.job.end_trial(&trial, &result, made::at(9.0)).unwrap();
     made.end(1, &other, &End::reward(1.0));
+    let third = made.start(2);
+    made.end(2, &third, &End::reward(1.0));
     let frozen = dir.join("frozen");
     std::fs::create_dir(&frozen).unwrap();
     assert!(Command::new("mount").args(["-t", "tmpfs", "-o", "ro", "none"]).arg(&frozen).status().unwrap().success());

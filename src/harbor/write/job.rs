@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::fs::AtFlags;
 use serde::Serialize;
 
 use super::atomic::{Folder, Log, WriteError};
@@ -19,6 +20,9 @@ use crate::job::Stamp;
 
 /// Shortest time between two writes of a job's live result; what happens in between goes into the next.
 const SPACING: Duration = Duration::from_millis(250);
+/// Of a large job or on a slow disk it is this many times what the last write took, up to a limit.
+const SPACING_WRITES: u32 = 8;
+const LONGEST_SPACING: Duration = Duration::from_secs(2);
 
 /// The directories of a trial that containers may get to see.
 const MOUNTED: [&str; 3] = ["agent", "verifier", "artifacts"];
@@ -163,6 +167,7 @@ pub struct JobWriter {
     /// The time of a change that is not on disk yet.
     unwritten: Option<Stamp>,
     written: Option<Instant>,
+    spacing: Duration,
     lost: Lost,
 }
 
@@ -241,6 +246,7 @@ impl JobWriter {
             scrub: resume.scrub,
             unwritten: None,
             written: None,
+            spacing: SPACING,
             lost: Lost::default(),
         }
     }
@@ -275,14 +281,29 @@ impl JobWriter {
         let name = config.trial_name.clone();
         let folder = self.folder.make(&name, PRIVATE)?;
         self.folder.sync()?;
-        let trial = self.fill(name, folder, config, lock, modes)?;
+        let trial = self.fill(&name, folder, config, lock, modes).inspect_err(|_| self.take_back(&name))?;
+        self.running.insert(name);
         self.changed(now)?;
         Ok(trial)
     }
 
+    /// Removes a trial that could not be begun, so that it can be begun again. Only what was made here.
+    fn take_back(&self, name: &str) {
+        if let Ok(trial) = self.folder.sub(name) {
+            for (names, flags) in
+                [(&["lock.json", "trial.log", "config.json"], AtFlags::empty()), (&MOUNTED, AtFlags::REMOVEDIR)]
+            {
+                for name in names {
+                    let _ = rustix::fs::unlinkat(trial.dir(), *name, flags);
+                }
+            }
+            let _ = rustix::fs::unlinkat(self.folder.dir(), name, AtFlags::REMOVEDIR);
+        }
+    }
+
     fn fill(
-        &mut self,
-        name: String,
+        &self,
+        name: &str,
         folder: Folder,
         config: &TrialConfig,
         lock: &TrialLock,
@@ -292,8 +313,7 @@ impl JobWriter {
         let log = folder.log("trial.log")?;
         folder.write_once("config.json", &json(&folder, &self.scrub, config)?)?;
         modes.make(&folder)?;
-        self.running.insert(name.clone());
-        Ok(TrialFolder { name, folder, log, scrub: self.scrub.clone(), lost: self.lost.clone() })
+        Ok(TrialFolder { name: name.to_string(), folder, log, scrub: self.scrub.clone(), lost: self.lost.clone() })
     }
 
     /// Notes that a trial is being cancelled, before it has ended.
@@ -309,17 +329,24 @@ impl JobWriter {
     /// Writes a trial's result, once, and counts it.
     ///
     /// # Errors
-    /// [`WriteError::Exists`] when it has one, which stays; else see [`WriteError`]. Unless it is
-    /// [`WriteError::Lease`], the same call can be made again when the cause is gone.
+    /// [`WriteError::Exists`] when it has another one, which stays; else see [`WriteError`]. Unless it is
+    /// [`WriteError::Lease`], the same call can be made again when the cause is gone: it counts the trial
+    /// once, whatever of it was on disk already.
     pub fn end_trial(&mut self, trial: &TrialFolder, result: &TrialResult, now: Stamp) -> Result<(), WriteError> {
         self.hold()?;
-        trial.folder.write_once("result.json", &json(&trial.folder, &self.scrub, &result.document())?)?;
+        let document = json(&trial.folder, &self.scrub, &result.document())?;
+        match trial.folder.write_once("result.json", &document) {
+            // This very result, by an earlier call that failed later on.
+            Err(WriteError::Exists { .. }) if holds(&trial.folder, "result.json", &document) => {}
+            other => other?,
+        }
         self.hold()?;
         self.running.remove(&trial.name);
         let ended = Ended::of(result);
         if ended.is_cancelled() {
             self.cancelled.insert(trial.name.clone());
         }
+        self.ended.retain(|t| t.trial_name != trial.name);
         self.ended.push(ended);
         self.changed(now)
     }
@@ -344,7 +371,8 @@ impl JobWriter {
         self.ended.retain(|t| t.trial_name != name);
         self.cancelled.remove(&name);
         self.retries += 1;
-        let trial = self.fill(name, folder, config, lock, modes)?;
+        let trial = self.fill(&name, folder, config, lock, modes)?;
+        self.running.insert(name);
         self.changed(now)?;
         Ok(trial)
     }
@@ -364,7 +392,7 @@ impl JobWriter {
     /// How long until [`JobWriter::flush`] is due; None when everything is on disk.
     pub fn due(&self) -> Option<Duration> {
         self.unwritten?;
-        Some(self.written.map_or(Duration::ZERO, |at| SPACING.saturating_sub(at.elapsed())))
+        Some(self.written.map_or(Duration::ZERO, |at| self.spacing.saturating_sub(at.elapsed())))
     }
 
     /// Writes the live result if something has changed.
@@ -424,6 +452,7 @@ impl JobWriter {
 
     fn write(&mut self, updated_at: JobTime, finished: Option<Stamp>) -> Result<(), WriteError> {
         self.hold()?;
+        let begin = Instant::now();
         let result = JobResult {
             schema_version: 1,
             id: self.id.clone(),
@@ -436,33 +465,50 @@ impl JobWriter {
         self.folder.replace("result.json", &json(&self.folder, &self.scrub, &result)?)?;
         self.unwritten = None;
         self.written = Some(Instant::now());
+        self.spacing = (begin.elapsed() * SPACING_WRITES).clamp(SPACING, LONGEST_SPACING);
         Ok(())
     }
 }
 
-/// Removes what interrupted writes left in a job dir, in its trials and in the directories of those
-/// that are shared with containers; only under the job's lease. Gives the paths beneath the job dir.
+/// Removes what interrupted writes left in a job dir, in its trials with their steps, and in the
+/// directories of those that are shared with containers; only under the job's lease. Gives the paths
+/// beneath the job dir.
 ///
 /// # Errors
 /// See [`WriteError`]; directories that can not be read are left out.
 pub fn clean_temps(job: &Folder) -> Result<Vec<String>, WriteError> {
     let mut removed = job.clean_temps()?;
-    let entries = job.dir().list().map_err(|e| WriteError::of(job.path(), &e))?;
-    for entry in entries.iter().filter(|e| e.kind == EntryKind::Dir) {
-        let Some(name) = entry.name.to_str() else { continue };
-        let Ok(trial) = job.sub(name) else { continue };
-        let mut note = |folder: &Folder, at: &str| -> Result<(), WriteError> {
-            removed.extend(folder.clean_temps()?.into_iter().map(|file| format!("{at}/{file}")));
-            Ok(())
-        };
-        note(&trial, name)?;
-        for part in MOUNTED {
-            if let Ok(folder) = trial.sub(part) {
-                note(&folder, &format!("{name}/{part}"))?;
+    for name in directories(job)? {
+        let Ok(trial) = job.sub(&name) else { continue };
+        clean_trial(&trial, &name, &mut removed)?;
+        let Ok(steps) = trial.sub("steps") else { continue };
+        for step in directories(&steps)? {
+            if let Ok(folder) = steps.sub(&step) {
+                clean_trial(&folder, &format!("{name}/steps/{step}"), &mut removed)?;
             }
         }
     }
     Ok(removed)
+}
+
+fn directories(folder: &Folder) -> Result<Vec<String>, WriteError> {
+    let entries = folder.dir().list().map_err(|e| WriteError::of(folder.path(), &e))?;
+    let inner = entries.into_iter().filter(|e| e.kind == EntryKind::Dir);
+    Ok(inner.filter_map(|e| e.name.into_string().ok()).collect())
+}
+
+fn clean_trial(trial: &Folder, at: &str, removed: &mut Vec<String>) -> Result<(), WriteError> {
+    removed.extend(trial.clean_temps()?.into_iter().map(|file| format!("{at}/{file}")));
+    for part in MOUNTED {
+        if let Ok(folder) = trial.sub(part) {
+            removed.extend(folder.clean_temps()?.into_iter().map(|file| format!("{at}/{part}/{file}")));
+        }
+    }
+    Ok(())
+}
+
+fn holds(folder: &Folder, name: &str, bytes: &[u8]) -> bool {
+    folder.dir().read_all(name, bytes.len() as u64).is_ok_and(|there| there.data == bytes)
 }
 
 /// Removes a job dir that could not be begun, so that its name is free for the next try: a directory

@@ -34,6 +34,9 @@ pub const INTERVAL: Duration = Duration::from_secs(10);
 const PATIENCE: u32 = 3;
 /// Bytes of a lease: always the same, so that a beat can be written in place.
 const SIZE: usize = 1024;
+/// How often a lease that can not be parsed is read, and the time between.
+const READS: u32 = 4;
+const REREAD: Duration = Duration::from_millis(5);
 /// Bytes of a host's or scheduler's name that are kept.
 const NAME: usize = 128;
 
@@ -163,16 +166,30 @@ pub enum Reading {
     Unreadable(String),
 }
 
-/// Reads the lease of a job.
-pub fn read(job: &Dir) -> Reading {
-    match job.read_all(LEASE, SIZE as u64 * 4) {
-        Ok(bytes) => match serde_json::from_slice(&bytes.data) {
-            Ok(note) => Reading::Note(Box::new(note)),
-            Err(error) => Reading::Unreadable(error.to_string()),
-        },
-        Err(OpenError::Missing) => Reading::Absent,
-        Err(error) => Reading::Unreadable(error.to_string()),
+/// Reads the lease of a job. A beat may be written at this very moment: what can not be parsed is
+/// read again some milliseconds later.
+///
+/// # Errors
+/// When the system refuses (too many open files, no permission, an I/O error), which says nothing of
+/// the lease.
+pub fn read(job: &Dir) -> io::Result<Reading> {
+    let mut why = String::new();
+    for attempt in 0..READS {
+        if attempt > 0 {
+            std::thread::sleep(REREAD);
+        }
+        match job.read_all(LEASE, SIZE as u64 * 4) {
+            Ok(bytes) => match serde_json::from_slice(&bytes.data) {
+                Ok(note) => return Ok(Reading::Note(Box::new(note))),
+                Err(error) => why = error.to_string(),
+            },
+            Err(OpenError::Missing | OpenError::Vanished) => return Ok(Reading::Absent),
+            Err(OpenError::Io(error)) => return Err(error),
+            Err(OpenError::Denied { .. }) => return Err(io::ErrorKind::PermissionDenied.into()),
+            Err(error) => return Ok(Reading::Unreadable(error.to_string())),
+        }
     }
+    Ok(Reading::Unreadable(why))
 }
 
 /// Why a holder is none any more.
@@ -282,7 +299,7 @@ impl Lease {
         now: Stamp,
     ) -> Result<Claim, WriteError> {
         let path = job.path().join(LEASE);
-        let note = match read(job.dir()) {
+        let note = match read(job.dir()).map_err(|e| WriteError::of(&path, &e))? {
             Reading::Note(note) => note,
             Reading::Absent => {
                 return match Lease::create(job, who, now) {
@@ -344,7 +361,7 @@ impl Lease {
         if job.is_gone() {
             return Err(WriteError::Vanished { path: job.path().to_path_buf() });
         }
-        let lost = match read(job.dir()) {
+        let lost = match read(job.dir()).map_err(|e| WriteError::of(&job.path().join(LEASE), &e))? {
             Reading::Note(note) if note.token == self.note.token => return Ok(()),
             Reading::Note(note) => LeaseLost::Taken { holder: note.holder() },
             Reading::Absent => LeaseLost::Removed,

@@ -1,7 +1,7 @@
 //! `result.json` of a job: progress, and the stats by agent, model and dataset as Harbor 0.26 computes
 //! them from the same trials.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 use serde::ser::Serializer;
@@ -154,6 +154,10 @@ pub struct EvalStats {
     pub reward_stats: Ordered<RewardStats>,
     /// Trials by exception type.
     pub exception_stats: Ordered<Vec<String>>,
+    /// Where in `reward_stats` a value of a key stands, by the number's bits: there can be as many
+    /// values as trials.
+    #[serde(skip)]
+    places: HashMap<(String, u64), usize>,
 }
 
 /// The `stats` of a job.
@@ -240,25 +244,24 @@ impl EvalStats {
         if let Some(rewards) = trial.valid_rewards() {
             self.n_trials += 1;
             for (key, value) in rewards {
-                self.reward_stats.change(key, |values| values.note(value, &trial.trial_name));
+                // Equal numbers are one value, called by the writing that came first; 0 and -0 are equal.
+                let bits = (value.as_f64().unwrap_or(f64::NAN) + 0.0).to_bits();
+                let place = &mut self.places;
+                self.reward_stats.change(key, |values| {
+                    let at = *place.entry((key.clone(), bits)).or_insert_with(|| {
+                        values.0.push((value.to_string(), Vec::new()));
+                        values.0.len() - 1
+                    });
+                    if let Some((_, names)) = values.0.get_mut(at) {
+                        names.push(trial.trial_name.clone());
+                    }
+                });
             }
         }
         let kinds: BTreeSet<&String> = trial.exceptions.iter().collect();
         self.n_errors += u64::from(!kinds.is_empty());
         for kind in kinds {
             self.exception_stats.change(kind, |names| names.push(trial.trial_name.clone()));
-        }
-    }
-}
-
-impl RewardStats {
-    /// Equal numbers are one value, called by the writing that came first.
-    fn note(&mut self, value: &Number, trial: &str) {
-        let number = value.as_f64();
-        let same = self.0.iter_mut().find(|(label, _)| label.parse::<f64>().ok() == number);
-        match same {
-            Some((_, names)) => names.push(trial.to_string()),
-            None => self.0.push((value.to_string(), vec![trial.to_string()])),
         }
     }
 }
