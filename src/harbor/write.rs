@@ -8,7 +8,7 @@
 //! | [`policy`] | what an exception type means |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
 //! | [`job`] | the job dir as it grows, trial by trial |
-//! | [`quarantine`] | a safe place for what has to leave a job dir |
+//! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
 //! | [`scrub`], [`ids`] | no secrets in files; names that nobody else has |
 
 pub mod atomic;
