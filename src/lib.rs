@@ -21,7 +21,7 @@
 //!
 //! One reducer: producers send events to a single `update`; views are pure functions of the state;
 //! the screen, the JSON and the plain reports are drawn from the same state. Attaching is
-//! read-only; what writes below a job dir is [`harbor::write`] alone, for jobs of our own.
+//! read-only; what writes below a job dir is [`mod@harbor::write`] alone, for jobs of our own.
 
 pub mod app;
 pub mod cast;

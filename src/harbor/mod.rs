@@ -1,5 +1,5 @@
 //! Harbor on disk: tolerant readers of every file of a job dir, Harbor 0.1 to 0.26. Bytes in, types
-//! out; [`dir`] is the only part of them that touches the file system. [`write`] writes job dirs of our
+//! out; [`dir`] is the only part of them that touches the file system. [`mod@write`] writes job dirs of our
 //! own.
 //!
 //! Harbor writes every file by truncating it and writing in place, so an empty or torn file is an
