@@ -5,7 +5,7 @@
 //! | room | what happens in it | may look into |
 //! |---|---|---|
 //! | [`job`] | THE DOMAIN, pure: job, trial, phase, outcome, slot, tally, scores, ETA, events | nothing |
-//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir; bytes in, types out | `job` |
+//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `write`: the writer | `job` |
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
@@ -20,8 +20,8 @@
 //! (`tests/edges.rs`) checks the edges.
 //!
 //! One reducer: producers send events to a single `update`; views are pure functions of the state;
-//! the screen, the JSON and the plain reports are drawn from the same state. Nothing under a job dir
-//! is written by anything in this crate so far: attaching is read-only.
+//! the screen, the JSON and the plain reports are drawn from the same state. Attaching is
+//! read-only; what writes below a job dir is [`mod@harbor::write`] alone, for jobs of our own.
 
 pub mod app;
 pub mod cast;

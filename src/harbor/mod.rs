@@ -1,5 +1,6 @@
 //! Harbor on disk: tolerant readers of every file of a job dir, Harbor 0.1 to 0.26. Bytes in, types
-//! out; [`dir`] is the only part that touches the file system.
+//! out; [`dir`] is the only part of them that touches the file system. [`mod@write`] writes job dirs of our
+//! own.
 //!
 //! Harbor writes every file by truncating it and writing in place, so an empty or torn file is an
 //! everyday event: [`FileProblem::may_heal`] tells those apart from files that stay wrong.
@@ -17,6 +18,7 @@ pub mod result;
 mod step;
 pub mod task;
 pub mod trajectory;
+pub mod write;
 
 pub use config::{
     LimitInputs, StepToml, TaskToml, TrialConfigFile, limit_from_message, limits, limits_of_step, task_cache,

@@ -1,0 +1,30 @@
+//! Harbor's job directory, written: the layout and the documents of Harbor 0.26 (readable for 0.21),
+//! by one writer at a time, each file whole or not at all.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
+//! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
+//! | [`policy`] | what an exception type means |
+//! | [`lease`] | who works on the job: `pilothouse.lease` |
+//! | [`job`] | the job dir as it grows, trial by trial |
+//! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
+//! | [`scrub`], [`ids`] | no secrets in files; names that nobody else has |
+
+pub mod atomic;
+pub mod config;
+pub mod ids;
+pub mod job;
+pub mod lease;
+pub mod lock;
+pub mod policy;
+pub mod quarantine;
+pub mod result;
+pub mod scrub;
+pub mod stats;
+
+pub use atomic::{Folder, Log, WriteError};
+pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};
+pub use lease::{Claim, Claimant, Lease, May, Observer};
+pub use quarantine::{QuarantineError, Quarantined, quarantine};
+pub use scrub::Scrub;
