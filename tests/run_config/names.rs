@@ -101,8 +101,8 @@ fn policies_say_what_is_graded_and_what_counts() {
 
 #[test]
 fn filters_and_waits() {
-    let mut retry = RetryConfig::default();
-    retry.include_exceptions = Some(vec!["RuntimeError".into(), "AgentTimeoutError".into()]);
+    let include = Some(vec!["RuntimeError".into(), "AgentTimeoutError".into()]);
+    let mut retry = RetryConfig { include_exceptions: include, ..RetryConfig::default() };
     assert!(retry.retryable(HarborVersion::V0_26, &["RuntimeError"]));
     assert!(!retry.retryable(HarborVersion::V0_26, &["ValueError"]));
     assert!(!retry.retryable(HarborVersion::V0_26, &["AgentTimeoutError"]), "exclude wins");

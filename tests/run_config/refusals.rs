@@ -133,6 +133,7 @@ const WRONG: &[(&str, &str)] = &[
     ("timeout_multiplier: .inf", "c.yaml:1: a number out of range"),
     ("job_name: ../up", "c.yaml:1: job_name: not the name of a directory"),
     ("job_name: 5", "c.yaml:1: job_name: a number instead of text: put it in quotes"),
+    ("jobs_dir: null", "c.yaml:1: jobs_dir: null instead of text"),
     ("schema_version: 2", "schema_version: only 1 is known"),
     ("agents: {name: x}", "c.yaml:1: agents: a map instead of a list"),
     ("agents: [x]", "c.yaml:1: agents[0]: text instead of a map"),

@@ -22,7 +22,7 @@ agents:
   - &agent
     name: terminus-2
     model_name: openai/m
-    kwargs: {temperature: 1.0, tiny: 1e-6, octal: 010, clock: 1:30, big: 1.0e+3, no: no, date: \"2026-08-30\"}
+    kwargs: {temperature: 1.0, tiny: 1e-6, octal: 010, clock: 1:30, big: 1.0e+3, \"no\": no, date: \"2026-08-30\"}
   - <<: *agent
     n_concurrent: 3
 datasets: [{path: ./tasks/, task_names: [a*]}]

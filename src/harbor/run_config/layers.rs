@@ -37,7 +37,7 @@ const EXCLUSIVE: [(&str, [&str; 2]); 2] =
 pub(super) fn lay(base: &mut Vec<Entry>, over: Vec<Entry>, path: &str) {
     for (_, keys) in EXCLUSIVE.iter().filter(|(section, _)| *section == path) {
         let chosen = |key: &&str| over.iter().any(|e| e.key == **key);
-        if keys.iter().any(|k| chosen(&k)) {
+        if keys.iter().any(chosen) {
             base.retain(|e| !keys.contains(&e.key.as_str()) || chosen(&e.key.as_str()));
         }
     }

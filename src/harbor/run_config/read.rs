@@ -64,10 +64,8 @@ pub(super) fn run_config(root: Node, version: HarborVersion) -> Result<RunConfig
     let problems = Problems::default();
     let place = root.place.clone();
     let config = Reader::new(root, "", "the job config", &problems).map(|r| job(r, version));
-    if let Some(config) = &config {
-        if problems.borrow().is_empty() {
-            concurrency(config, &place, &problems);
-        }
+    if let Some(config) = config.as_ref().filter(|_| problems.borrow().is_empty()) {
+        concurrency(config, &place, &problems);
     }
     let problems = problems.into_inner();
     match config {
@@ -87,10 +85,8 @@ fn word(r: &mut Reader<'_>, key: &str, list: &[&str]) -> Option<String> {
 
 fn job(mut r: Reader<'_>, version: HarborVersion) -> RunConfig {
     orchestrator(&mut r);
-    if let Some(node) = r.take("schema_version") {
-        if node.value != Value::Int(1) {
-            r.complain(&node.place, "schema_version: only 1 is known");
-        }
+    if let Some(node) = r.take("schema_version").filter(|node| node.value != Value::Int(1)) {
+        r.complain(&node.place, "schema_version: only 1 is known");
     }
     if let Some(node) = r.take("plugins") {
         let hint = "plugins: Harbor ignores this key; take it out, or run it with harbor itself and --plugin";
@@ -102,7 +98,7 @@ fn job(mut r: Reader<'_>, version: HarborVersion) -> RunConfig {
     let retry_section = r.section("retry", "retry");
     let mut config = RunConfig {
         job_name: job_name(&mut r),
-        jobs_dir: r.path("jobs_dir").unwrap_or_else(|| "jobs".into()),
+        jobs_dir: r.path_or("jobs_dir", "jobs"),
         n_attempts: r.u32("n_attempts", 1, 1),
         install_only,
         skip_credential_checks: r.bool("skip_credential_checks", false),

@@ -184,6 +184,14 @@ impl<'p> Reader<'p> {
         })
     }
 
+    /// A path that may be missing, but not null.
+    pub(super) fn path_or(&mut self, key: &str, default: &str) -> PathBuf {
+        self.plain(key, path(default), "text", |v| match v {
+            Value::Str(s) => Some(path(s)),
+            _ => None,
+        })
+    }
+
     pub(super) fn path(&mut self, key: &str) -> Option<PathBuf> {
         self.str(key).map(|p| path(&p))
     }
