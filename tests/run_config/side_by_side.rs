@@ -24,6 +24,7 @@ agents:
     model_name: openai/m
     kwargs: {temperature: 1.0, tiny: 1e-6, octal: 010, clock: 1:30, big: 1.0e+3, \"no\": no, date: \"2026-08-30\"}
   - <<: *agent
+    model_name: openai/n
     n_concurrent: 3
 datasets: [{path: ./tasks/, task_names: [a*]}]
 ";
@@ -37,6 +38,15 @@ const LAYER_C: &str = "environment: {import_path: 'a:B'}\nagents: []\nextra_inst
 
 /// Command lines; those that only 0.26 knows are marked.
 const LINES: &[(bool, &[&str])] = &[
+    (false, &["-c", "a.yaml"]),
+    (false, &["-c", "b.json"]),
+    (true, &["-c", "a.yaml", "-c", "b.json"]),
+    (true, &["-c", "a.yaml", "-c", "b.json", "-c", "c.yaml"]),
+    (
+        false,
+        &["-c", "a.yaml", "-p", "tasks", "--ak", "tiny=2", "-n", "30", "--n-concurrent-agents", "4", "-e", "docker"],
+    ),
+    (true, &["-c", "full-run-A.yaml"]),
     (false, &["-p", "tasks"]),
     (false, &["-p", "tasks/one-task", "-a", "nop", "-k", "3", "-n", "2"]),
     (false, &["-p", "tasks", "-a", "terminus-2", "-m", "a/b", "-m", "c", "--ak", "x=[1,2]", "--ak", "y= {\"a\":1.0}"]),
@@ -57,15 +67,6 @@ const LINES: &[(bool, &[&str])] = &[
     (false, &["-p", "tasks", "--mounts", r#"[{"type":"bind","source":"/h","target":"/c","read_only":true}]"#]),
     (true, &["-p", "tasks", "--override-cpus", "1.5"]),
     (true, &["-p", "tasks", "--override-cpus", "2"]),
-    (false, &["-c", "a.yaml"]),
-    (false, &["-c", "b.json"]),
-    (true, &["-c", "a.yaml", "-c", "b.json"]),
-    (true, &["-c", "a.yaml", "-c", "b.json", "-c", "c.yaml"]),
-    (
-        false,
-        &["-c", "a.yaml", "-p", "tasks", "--ak", "tiny=2", "-n", "30", "--n-concurrent-agents", "4", "-e", "docker"],
-    ),
-    (true, &["-c", "full-run-A.yaml"]),
 ];
 
 fn harbor(program: &str, dir: &Path, args: &[&str]) -> Value {
