@@ -15,6 +15,7 @@ mod json_scan;
 pub mod manifest;
 pub mod particulars;
 pub mod result;
+pub mod run_config;
 mod step;
 pub mod task;
 pub mod trajectory;
