@@ -105,6 +105,15 @@ pub fn proxy_variables(get: impl Fn(&str) -> Option<String>) -> Vec<(String, Str
     out
 }
 
+/// What an engine says about a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Running,
+    Paused,
+    /// Ended or removed; the exit code where known.
+    Ended(Option<i64>),
+}
+
 /// A trial's container.
 #[derive(Debug)]
 pub struct DockerEnvironment {
@@ -224,14 +233,13 @@ impl DockerEnvironment {
         let started = self.engine.docker().start_container(&id, None::<StartContainerOptions>);
         self.engine.call(&calls::START, &self.name, started).await?;
         match self.inspected(&id).await? {
-            Some((true, _)) => Ok(()),
-            Some((false, code)) => {
+            Found::Running | Found::Paused => Ok(()),
+            Found::Ended(code) => {
                 let log = self.log_tail(&id).await;
                 let detail = format!("it ended at once with exit code {}: {log}", code.unwrap_or(-1));
                 let remedy = "the image's entrypoint must run its arguments, and the image must have sh";
                 Err(EnvError::new(Trouble::Died, &format!("start container {}", self.name), &detail, remedy))
             }
-            None => Err(died("start container", None)),
         }
     }
 
@@ -282,16 +290,19 @@ impl DockerEnvironment {
         })
     }
 
-    /// Whether it runs, and its exit code; None when the engine does not know it.
-    pub(super) async fn inspected(&self, id: &str) -> Result<Option<(bool, Option<i64>)>, EnvError> {
+    /// The engine's word about it.
+    pub(super) async fn inspected(&self, id: &str) -> Result<Found, EnvError> {
         let asked = self.engine.docker().inspect_container(id, None::<InspectContainerOptions>);
         match self.engine.call(&calls::INSPECT, &self.name, asked).await {
             Ok(found) => {
                 let state = found.state.unwrap_or_default();
-                let running = state.running.unwrap_or(false) && !state.paused.unwrap_or(false);
-                Ok(Some((running, state.exit_code)))
+                Ok(match (state.running, state.paused) {
+                    (Some(true), Some(true)) => Found::Paused,
+                    (Some(true), _) => Found::Running,
+                    _ => Found::Ended(state.exit_code),
+                })
             }
-            Err(e) if e.trouble == Trouble::NotFound => Ok(None),
+            Err(e) if e.trouble == Trouble::NotFound => Ok(Found::Ended(self.seen().and_then(|s| s.borrow().died))),
             Err(e) => Err(e),
         }
     }
@@ -324,9 +335,13 @@ impl DockerEnvironment {
     async fn look_alive(&self) -> Result<Life, EnvError> {
         let Ok(id) = self.id("inspect container") else { return Ok(Life::Absent) };
         match self.inspected(&id).await {
-            Ok(Some((true, _))) => {}
-            Ok(Some((false, code))) => return Ok(Life::Dead(code)),
-            Ok(None) => return Ok(Life::Dead(self.seen().and_then(|s| s.borrow().died))),
+            Ok(Found::Running) => {}
+            Ok(Found::Paused) => {
+                let why = "somebody paused it";
+                self.suspect(why);
+                return Ok(Life::Suspect(why.to_string()));
+            }
+            Ok(Found::Ended(code)) => return Ok(Life::Dead(code)),
             Err(e) if e.trouble == Trouble::TimedOut => {
                 self.suspect(&e.to_string());
                 return Ok(Life::Suspect(e.to_string()));

@@ -14,7 +14,7 @@ use super::super::{
 };
 use super::archive::Inside;
 use super::calls;
-use super::container::{DockerEnvironment, died};
+use super::container::{DockerEnvironment, Found, died};
 use crate::harbor::Dir;
 
 /// Redirects to a file made anew, then becomes the command. Says on the pipe that it got so far, and
@@ -89,9 +89,8 @@ impl DockerEnvironment {
                     self.await_oom(oom_before).await;
                     // Killed alone, or with everything.
                     match self.inspected(&id).await? {
-                        Some((true, _)) => {}
-                        Some((false, code)) => return Err(died(&call, code)),
-                        None => return Err(died(&call, None)),
+                        Found::Running | Found::Paused => {}
+                        Found::Ended(code) => return Err(died(&call, code)),
                     }
                 }
                 Ended::Exited(exit)
@@ -192,8 +191,11 @@ impl DockerEnvironment {
                 error
             }
             Trouble::NotFound | Trouble::Conflict | Trouble::Engine => match self.inspected(id).await {
-                Ok(Some((false, code))) => died(&error.call, code),
-                Ok(None) => died(&error.call, self.seen().and_then(|s| s.borrow().died)),
+                Ok(Found::Ended(code)) => died(&error.call, code),
+                Ok(Found::Paused) => {
+                    self.suspect("somebody paused it");
+                    error
+                }
                 _ => error,
             },
             _ => error,
@@ -238,10 +240,9 @@ impl DockerEnvironment {
                     if tokio::time::Instant::now() >= still {
                         still = tokio::time::Instant::now() + STILL;
                         match self.inspected(id).await {
-                            Ok(Some((false, code))) => return Ok(Woken::Died(code.unwrap_or(-1))),
-                            Ok(None) => return Ok(Woken::Died(-1)),
+                            Ok(Found::Ended(code)) => return Ok(Woken::Died(code.unwrap_or(-1))),
                             // Paused by somebody, or an engine that is slow for now: wait on.
-                            Ok(Some((true, _))) | Err(_) => {}
+                            Ok(Found::Running | Found::Paused) | Err(_) => {}
                         }
                     }
                 }

@@ -5,8 +5,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bollard::models::BuildInfo;
 use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuilder};
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt};
 
 use super::super::error::tidy;
 use super::super::pipe::pipe;
@@ -198,28 +199,10 @@ impl DockerEngine {
             .buildargs(&args)
             .build();
         let (rx, packing) = send_context(&spec.context);
-        let mut stream =
-            std::pin::pin!(self.docker().build_image(options, None, Some(bollard::body_try_stream(pieces(rx)))));
-        let mut last: Vec<String> = Vec::new();
-        let mut failed = None;
-        while let Some(item) = stream.next().await {
-            match item {
-                Ok(line) => {
-                    for part in line.stream.unwrap_or_default().lines().map(tidy).filter(|l| !l.is_empty()) {
-                        progress(&Progress { line: part.clone(), ..Progress::default() });
-                        if last.len() == 5 {
-                            last.remove(0);
-                        }
-                        last.push(part);
-                    }
-                }
-                Err(e) => {
-                    failed = Some(calls::explain(&calls::BUILD, &spec.tag, &e));
-                    break;
-                }
-            }
-        }
-        drop(stream);
+        let request = self.docker().build_image(options, None, Some(bollard::body_try_stream(pieces(rx))));
+        // In a function of its own: when it ends the request is gone, and with it what the packing
+        // thread may wait for.
+        let (failed, last) = follow_build(request, &spec.tag, progress).await;
         // What went wrong while packing is the reason, whatever the engine says about half a tar.
         match packing.await {
             Ok(Err(e)) if e.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -238,6 +221,30 @@ impl DockerEngine {
             Some(e) => Err(e),
         }
     }
+}
+
+/// The engine's answer to a build, to its end: what failed, and its last lines.
+async fn follow_build(
+    request: impl Stream<Item = Result<BuildInfo, bollard::errors::Error>>,
+    tag: &str,
+    progress: &(dyn Fn(&Progress) + Send + Sync),
+) -> (Option<EnvError>, Vec<String>) {
+    let mut stream = std::pin::pin!(request);
+    let mut last: Vec<String> = Vec::new();
+    while let Some(item) = stream.next().await {
+        let line = match item {
+            Ok(line) => line,
+            Err(e) => return (Some(calls::explain(&calls::BUILD, tag, &e)), last),
+        };
+        for part in line.stream.unwrap_or_default().lines().map(tidy).filter(|l| !l.is_empty()) {
+            progress(&Progress { line: part.clone(), ..Progress::default() });
+            if last.len() == 5 {
+                last.remove(0);
+            }
+            last.push(part);
+        }
+    }
+    (None, last)
 }
 
 type Pieces = tokio::sync::mpsc::Receiver<std::io::Result<bytes::Bytes>>;
