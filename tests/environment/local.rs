@@ -103,7 +103,7 @@ fn a_group_is_killed_and_a_background_child_dies_with_the_environment() {
         assert_eq!(end.ended, Ended::TimedOut);
         assert!(began.elapsed() < Duration::from_secs(5));
         let pid = std::fs::read_to_string(place.root.join("scratch/app/pid")).unwrap();
-        assert!(!alive(pid.trim()), "the group is killed at its timeout");
+        assert!(ends(pid.trim()), "the group is killed at its timeout");
 
         // What a command leaves behind lives on, holds up nobody, and ends with the environment.
         let began = Instant::now();
@@ -114,17 +114,22 @@ fn a_group_is_killed_and_a_background_child_dies_with_the_environment() {
         let began = Instant::now();
         env.stop().await.unwrap();
         assert!(began.elapsed() < Duration::from_secs(3));
-        let deadline = Instant::now() + Duration::from_secs(3);
-        while alive(left.trim()) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        assert!(!alive(left.trim()), "what left its group is found by its mark");
+        assert!(ends(left.trim()), "what left its group is found by its mark");
     });
 }
 
 /// True for a process that is there and no zombie.
 fn alive(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z"))
+}
+
+/// True once a killed process is gone.
+fn ends(pid: &str) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(3);
+    while alive(pid) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    !alive(pid)
 }
 
 #[test]
@@ -183,7 +188,7 @@ fn caps_hold_for_trees() {
         };
         let few = Caps { entries: 10, ..CAPS };
         let fetched = env.download_tree("/app/many", to("few"), few).await.unwrap();
-        assert!(fetched.cut && fetched.files < 10, "{fetched:?}");
+        assert!(fetched.cut && fetched.files <= 10, "{fetched:?}");
         let fetched = env.download_tree("/app", to("small"), CAPS).await.unwrap();
         assert!(fetched.cut && fetched.bytes <= CAPS.bytes, "{fetched:?}");
         let fetched = env.download_tree("/app/big", to("one"), CAPS).await.unwrap();

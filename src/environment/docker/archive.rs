@@ -58,8 +58,9 @@ impl DockerEngine {
 }
 
 impl DockerEnvironment {
-    /// Uploads as one archive. A destination that exists is entered (the engine follows a link of the
-    /// image there, inside); a missing one is made on the way.
+    /// Uploads as one archive, unpacked at the root: the engine refuses links that lead out of the
+    /// directory where it unpacks, and a task may have `../`. A destination that exists keeps its mode
+    /// (a link of the image on the way is followed, inside); a missing one is made.
     pub(super) async fn put(&self, from: Upload, to: &str) -> Result<Packed, EnvError> {
         let call = format!("upload to {to}");
         let to = plain_path(&call, to)?;
@@ -74,7 +75,7 @@ impl DockerEnvironment {
         }
         let exists = inside != Inside::Missing;
         let (writer, rx) = pipe();
-        let (target, prefix) = if exists { (to.clone(), PathBuf::new()) } else { ("/".to_string(), relative(&to)) };
+        let prefix = relative(&to);
         let packing = tokio::task::spawn_blocking(move || {
             let mut builder = tar::Builder::new(writer);
             let packed =
@@ -98,7 +99,7 @@ impl DockerEnvironment {
                 (_, Err(e)) => Err(e),
             }
         });
-        let options = UploadToContainerOptionsBuilder::default().path(&target).build();
+        let options = UploadToContainerOptionsBuilder::default().path("/").build();
         let sent = self.engine().docker().upload_to_container(&id, Some(options), bollard::body_try_stream(pieces(rx)));
         let sent = self.engine().call(&calls::UPLOAD, &format!("{id} {to}"), sent).await;
         match packing.await {
