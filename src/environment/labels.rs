@@ -171,3 +171,38 @@ pub fn ours(listed: Vec<Listed>, now: i64) -> Vec<Kept> {
     out.sort_by(|a, b| (a.kind, b.age, &a.name).cmp(&(b.kind, a.age, &b.name)));
     out
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn listed(kind: KeptKind, name: &str, created: Option<i64>, labels: &[(&str, &str)]) -> Listed {
+        let labels = labels.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
+        let (id, name) = (format!("id-{name}"), name.to_string());
+        Listed { kind, id, name, labels, created, bytes: Some(7), running: true }
+    }
+
+    #[test]
+    fn only_what_says_job_and_role_is_ours() {
+        let trial = [(JOB, "j"), (TRIAL, "t__1"), (OWNER, "o"), (ROLE, "trial")];
+        let found = ours(
+            vec![
+                listed(KeptKind::Network, "net", Some(50), &[(JOB, "j"), (ROLE, "network")]),
+                listed(KeptKind::Container, "young", Some(90), &trial),
+                listed(KeptKind::Container, "old", Some(10), &trial),
+                // Ahead of the engine's own clock.
+                listed(KeptKind::Container, "future", Some(200), &trial),
+                listed(KeptKind::Container, "theirs", Some(1), &[("com.docker.compose.project", "x__env")]),
+                listed(KeptKind::Container, "no-role", Some(1), &[(JOB, "j")]),
+                listed(KeptKind::Container, "no-job", Some(1), &[(JOB, ""), (ROLE, "trial")]),
+                // Somebody's container of an image that we built carries the image's labels.
+                listed(KeptKind::Container, "inherited", Some(1), &[(JOB, "j"), (ROLE, "image")]),
+            ],
+            100,
+        );
+        let names: Vec<(&str, Option<u64>)> = found.iter().map(|k| (k.name.as_str(), k.age)).collect();
+        assert_eq!(names, [("old", Some(90)), ("young", Some(10)), ("future", None), ("net", Some(50))]);
+        assert_eq!(found.first().unwrap().labels.pairs(), listed(KeptKind::Image, "", None, &trial).labels);
+    }
+}

@@ -151,7 +151,8 @@ pub struct ExecEnd {
     /// Kills for want of memory seen in the container while it ran, from the event stream. Several
     /// at once may be reported as one.
     pub oom_kills: u32,
-    /// True when the output file was cut at its cap.
+    /// True when the output file was cut at its cap. Where it could not be looked at any more the
+    /// environment is suspect instead.
     pub output_cut: bool,
 }
 

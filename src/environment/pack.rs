@@ -241,3 +241,32 @@ fn glob(pattern: &str, name: &str) -> bool {
     }
     reach.last() == Some(&true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_rule_that_fits_decides() {
+        let ignore = Ignore::parse("\u{feff}# comment\n\n/a\n**/*.pyc\nb*/c?\n!a/keep\n  tail  \n!\nDockerfile\n");
+        for (path, kept) in [
+            ("a", false),
+            ("a/x/y", false),
+            ("a/keep", true),
+            ("a/keep/x", true),
+            ("x/a", true),
+            ("x.pyc", false),
+            ("d/e/x.pyc", false),
+            ("x.py", true),
+            ("bb/c1", false),
+            ("bb/c12", true),
+            ("tail", false),
+            ("Dockerfile", true),
+            (".dockerignore", true),
+        ] {
+            assert_eq!(ignore.keeps(path), kept, "{path}");
+        }
+        // A pattern of many stars takes no time.
+        assert!(!glob(&"*a".repeat(200), &"a".repeat(199)));
+    }
+}

@@ -39,7 +39,7 @@ const OOM_REPORT: Duration = Duration::from_millis(500);
 /// For a killed command to end.
 const KILLED: Duration = Duration::from_secs(5);
 /// For a short question of our own about a running command.
-const SHORT: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_secs(30);
 /// Bytes kept of what arrives on a command's pipe: our own line, or why it could not begin.
 const NOTICE: usize = 4096;
 
@@ -101,11 +101,10 @@ impl DockerEnvironment {
             }
         };
         if let Some(file) = &output {
-            // What a container that does not answer holds is not looked at again.
+            // How the command ended is known and stays so, even if nobody can look at its output now.
             match self.cap(&id, file).await {
                 Ok(was_cut) => cut |= was_cut,
-                Err(e) if ended == Ended::TimedOut => self.suspect(&e.to_string()),
-                Err(e) => return Err(e),
+                Err(e) => self.suspect(&e.to_string()),
             }
         }
         let oom_kills = self.oom_kills().saturating_sub(oom_before);

@@ -56,6 +56,21 @@ pub(super) fn architecture(machine: &str) -> &str {
     }
 }
 
+/// Whether an image runs here; what it does not say is taken to fit.
+fn fits(image: &str, machine: &str, system: &str, wants: &str) -> Result<(), EnvError> {
+    let call = format!("use image {image}");
+    if !system.is_empty() && system != "linux" {
+        let detail = format!("it is made for {system}, containers here run linux");
+        return Err(EnvError::new(Trouble::Architecture, &call, &detail, "name another image"));
+    }
+    if !machine.is_empty() && !wants.is_empty() && architecture(machine) != wants {
+        let detail = format!("it is made for {machine}, this engine runs {wants}");
+        let remedy = format!("pull it for linux/{wants}, or run on a machine with {machine}");
+        return Err(EnvError::new(Trouble::Architecture, &call, &detail, &remedy));
+    }
+    Ok(())
+}
+
 /// A reference as the two parts of a pull: without a tag the engine would pull all of them.
 fn reference(image: &str) -> (&str, &str) {
     if image.contains('@') {
@@ -80,22 +95,8 @@ impl DockerEngine {
             Err(e) if matches!(e.trouble, Trouble::Image | Trouble::NotFound) => return Ok(None),
             Err(e) => return Err(e),
         };
-        let (has, wants) = (found.architecture.unwrap_or_default(), &self.facts().architecture);
-        let system = found.os.unwrap_or_default();
-        if !system.is_empty() && system != "linux" {
-            let detail = format!("it is made for {system}, containers here run linux");
-            return Err(EnvError::new(
-                Trouble::Architecture,
-                &format!("use image {image}"),
-                &detail,
-                "name another image",
-            ));
-        }
-        if !has.is_empty() && !wants.is_empty() && architecture(&has) != wants {
-            let detail = format!("it is made for {has}, this engine runs {wants}");
-            let remedy = format!("pull it for linux/{wants}, or run on a machine with {has}");
-            return Err(EnvError::new(Trouble::Architecture, &format!("use image {image}"), &detail, &remedy));
-        }
+        let (machine, system) = (found.architecture.unwrap_or_default(), found.os.unwrap_or_default());
+        fits(image, &machine, &system, &self.facts().architecture)?;
         Ok(Some(found.id.unwrap_or_default()))
     }
 
@@ -279,6 +280,18 @@ fn send_context(context: &Path) -> (Pieces, tokio::task::JoinHandle<std::io::Res
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_for_another_processor_is_refused() {
+        assert!(fits("i", "amd64", "linux", "amd64").is_ok());
+        assert!(fits("i", "aarch64", "", "arm64").is_ok());
+        assert!(fits("i", "", "", "amd64").is_ok());
+        let wrong = fits("i:1", "arm64", "linux", "amd64").map_err(|e| e.to_string());
+        let text = "use image i:1: it is made for arm64, this engine runs amd64 (pull it for linux/amd64, or run on a \
+            machine with arm64)";
+        assert_eq!(wrong, Err(text.to_string()));
+        assert!(fits("i", "amd64", "windows", "amd64").is_err());
+    }
 
     #[test]
     fn a_reference_without_a_tag_means_one_image() {

@@ -147,28 +147,23 @@ async fn knock(one: &DockerEnvironment, other: &DockerEnvironment, network: &str
     let Some(address) = other.address_in(network).await? else {
         return Ok(Isolation::Unknown("the engine gave the neighbour no address".to_string()));
     };
-    // Port 9 is closed. Filtered: nothing comes back, and the knocking is killed. Not filtered: a
-    // refusal, at once.
-    let script = "if command -v bash >/dev/null; then bash -c \"exec 3<>/dev/tcp/$1/9\" 2>&1; \
-        elif command -v nc >/dev/null; then nc -w 3 \"$1\" 9 </dev/null 2>&1; \
-        else echo no-tool; fi";
+    // Port 9 is closed. Filtered: nothing comes back, and the knocking goes on. Not filtered: a
+    // refusal, at once. The wait is inside, so that a slow engine is not taken for a filter.
+    let script = "if command -v bash >/dev/null; then bash -c \"exec 3<>/dev/tcp/$1/9\" 2>&1 & \
+        elif command -v nc >/dev/null; then nc -w 10 \"$1\" 9 </dev/null 2>&1 & \
+        else echo no-tool; exit; fi; \
+        sleep 2; if kill -9 $! 2>/dev/null; then echo silence; else wait $!; echo \"ended $?\"; fi";
     let id = one.id("probe")?;
-    let answer = one.ask(&id, &["sh", "-c", script, "sh", &address], None, Duration::from_secs(2)).await;
-    Ok(match answer {
-        Err(e) if e.trouble == Trouble::TimedOut => Isolation::Enforced,
-        Err(e) => return Err(e),
-        Ok(answer) => {
-            let text = answer.text.to_ascii_lowercase();
-            if text.contains("no-tool") {
-                Isolation::Unknown("the image has neither bash nor nc".to_string())
-            } else if answer.exit == 0 || text.contains("refused") {
-                Isolation::NotEnforced
-            } else if text.contains("timed out") || text.contains("timeout") || text.contains("no route") {
-                Isolation::Enforced
-            } else {
-                Isolation::Unknown(super::super::error::tidy(&answer.text))
-            }
-        }
+    let answer = one.ask(&id, &["sh", "-c", script, "sh", &address], None, Duration::from_secs(30)).await?;
+    let text = answer.text.to_ascii_lowercase();
+    Ok(if text.contains("no-tool") {
+        Isolation::Unknown("the image has neither bash nor nc".to_string())
+    } else if text.contains("refused") || text.contains("ended 0") {
+        Isolation::NotEnforced
+    } else if text.contains("silence") || text.contains("no route") || text.contains("prohibited") {
+        Isolation::Enforced
+    } else {
+        Isolation::Unknown(super::super::error::tidy(&answer.text))
     })
 }
 
