@@ -17,7 +17,8 @@
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment`, `job ← report`, and `cli`
 //! on top; nothing imports `cli`. `app` has no tokio, ratatui or I/O outside `app::runtime` (which
-//! alone of it looks into `tty` and `ui`), its `app::alarm` and the workers. A test (`tests/edges.rs`) checks the edges.
+//! alone of it looks into `tty` and `ui`), `app::alarm` and the two workers. A test
+//! (`tests/edges.rs`) checks the edges.
 //!
 //! One reducer: producers send events to a single `update`; views are pure functions of the state;
 //! the screen, the JSON and the plain reports are drawn from the same state. Nothing under a job dir

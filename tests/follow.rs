@@ -617,7 +617,7 @@ fn names_with_control_characters_are_cleaned_in_messages() {
 #[test]
 fn a_directory_that_may_not_be_read_names_its_owner() {
     if rustix::process::geteuid().is_root() {
-        println!("SKIPPED: root may read everything");
+        support::skipped("root may read everything");
         return;
     }
     use std::os::unix::fs::PermissionsExt;

@@ -140,6 +140,9 @@ pub struct Model {
     pub(super) built_at: Stamp,
     /// Merge options for the counts.
     pub counting: super::derived::Counting,
+    /// Open this trial as soon as it is known: the screen was started on its directory. Any key of
+    /// the operator's is newer and ends it.
+    pub open_when_seen: Option<Arc<str>>,
     /// The screen was started for one cast: leaving the replay quits.
     pub replay_only: bool,
 }
@@ -170,6 +173,7 @@ impl Model {
             built: 0,
             built_at: now,
             counting,
+            open_when_seen: None,
             replay_only: false,
         }
     }

@@ -100,6 +100,10 @@ fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
         }
         model.fleet.apply(event);
     }
+    if let Some(key) = model.open_when_seen.as_ref().and_then(|name| known_trial(model, name)) {
+        model.open_when_seen = None;
+        return open_trial(model, key);
+    }
     if !touched {
         return Vec::new();
     }
@@ -108,6 +112,11 @@ fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
         (Some(view), Some(trial)) => view.changed(trial),
         _ => Vec::new(),
     }
+}
+
+fn known_trial(model: &Model, name: &str) -> Option<TrialKey> {
+    let job = model.fleet.jobs().iter().find(|job| job.trials.contains_key(name))?;
+    Some(TrialKey { job: job.key, trial: name.into() })
 }
 
 /// Shows a message on the last line.
@@ -125,6 +134,7 @@ fn page(model: &Model) -> usize {
 }
 
 fn on_key(model: &mut Model, key: Key) -> Vec<Effect> {
+    model.open_when_seen = None;
     if key == Key::Ctrl('c') {
         return vec![Effect::Quit];
     }
@@ -274,8 +284,6 @@ fn home(model: &mut Model) {
 }
 
 fn show(model: &mut Model, view: View) {
-    let effects_needed = matches!(model.view(), View::Trial | View::Replay);
-    debug_assert!(!effects_needed || model.views.len() > 1);
     model.views = if view == View::Trials { vec![View::Trials] } else { vec![View::Trials, view] };
     model.focus_errors = false;
 }

@@ -12,13 +12,15 @@ use super::screen::{self, Start};
 use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
 use crate::app::derived::Counting;
+use crate::follow::discover::trial_in_job;
 use crate::follow::{Control, Follower, Options};
 use crate::job::JobEvent;
 
 /// Arguments of `attach`.
 #[derive(Debug, Clone, Args)]
 pub struct Attach {
-    /// Job directories, or directories of job directories (new jobs appear by themselves)
+    /// Job directories, directories of job directories (new jobs appear by themselves), or one trial's
+    /// directory
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Look every SECONDS instead of waiting for file events (chosen by itself on NFS, FUSE and
@@ -58,7 +60,16 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         return super::status::run(&args);
     }
     let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
-    on_screen(args.dirs.clone(), args.poll, counting, common, Box::new(|_| Vec::new()), None)
+    // A trial's directory attaches its job and opens the trial.
+    let trial = match args.dirs.as_slice() {
+        [only] => trial_in_job(only).map(|(_, name)| name.to_string_lossy().into_owned()),
+        _ => None,
+    };
+    let prepare: screen::Prepare = Box::new(move |model| {
+        model.open_when_seen = trial.map(Into::into);
+        Vec::new()
+    });
+    on_screen(args.dirs.clone(), args.poll, counting, common, prepare, None)
 }
 
 /// Follows `dirs` on the screen until it is left, by the operator or by `leave`.

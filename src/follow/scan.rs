@@ -22,6 +22,8 @@ use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Sta
 const MANY: usize = 128;
 /// Threads of a first pass.
 const WORKERS: usize = 2;
+/// Trials that a worker looks at before it hands them on.
+const BUNDLE: usize = 32;
 /// Size of a `lock.json` that takes so long to read that the job is shown before, without its plan.
 const BIG_LOCK: u64 = 1 << 20;
 /// Foreign directories that are named one by one.
@@ -285,25 +287,32 @@ impl Followed {
             let known = u32::try_from(names.len()).unwrap_or(u32::MAX);
             out.push(JobEvent::Scanning(self.key, 0, known));
             out.flush();
-            let work: Vec<Mutex<Option<(&OsString, Memory)>>> = jobs.into_iter().map(|j| Mutex::new(Some(j))).collect();
+            // In bundles: a message per trial would cost more than the look itself.
+            let mut work: Vec<Mutex<Vec<(&OsString, Memory)>>> = Vec::new();
+            let mut jobs = jobs.into_iter().peekable();
+            while jobs.peek().is_some() {
+                work.push(Mutex::new(jobs.by_ref().take(BUNDLE).collect()));
+            }
             let next = AtomicUsize::new(0);
             std::thread::scope(|scope| {
-                let (sender, receiver) = mpsc::sync_channel(1024);
+                let (sender, receiver) = mpsc::sync_channel(64);
                 for _ in 0..WORKERS {
                     let (sender, work, next, look) = (sender.clone(), &work, &next, &look);
                     scope.spawn(move || {
-                        while let Some(job) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                            let job = job.lock().ok().and_then(|mut j| j.take());
-                            let Some((name, mut memory)) = job else { continue };
-                            let sighting = look().trial(name, &mut memory);
-                            if sender.send((name, memory, sighting)).is_err() {
+                        while let Some(bundle) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            let bundle = std::mem::take(&mut *bundle.lock().unwrap_or_else(PoisonError::into_inner));
+                            let seen = bundle.into_iter().map(|(name, mut memory)| {
+                                let sighting = look().trial(name, &mut memory);
+                                (name, memory, sighting)
+                            });
+                            if sender.send(seen.collect::<Vec<_>>()).is_err() {
                                 return;
                             }
                         }
                     });
                 }
                 drop(sender);
-                for (read, (name, memory, sighting)) in receiver.into_iter().enumerate() {
+                for (read, (name, memory, sighting)) in receiver.into_iter().flatten().enumerate() {
                     met.extend(hint(&sighting));
                     self.apply(name, memory, sighting, out);
                     if out.is_closed() {

@@ -25,7 +25,8 @@ pub fn is_unsafe(c: char) -> bool {
 /// Tabs and line ends become one space; other controls become `␛`-like pictures (C0) or `�`;
 /// invisible and direction-changing characters are dropped. Borrowed when nothing had to change.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(is_unsafe) {
+    // Most text is plain ASCII, which bytes tell fast.
+    if text.bytes().all(|b| (0x20..0x7f).contains(&b)) || !text.chars().any(is_unsafe) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len());
@@ -138,7 +139,9 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
 /// Text for one JSON document that may be printed on a terminal: serialised JSON with the
 /// characters that [`is_unsafe`] names written as `\u` escapes. The value stays the same.
 pub fn json_for_terminal(json: &str) -> Cow<'_, str> {
-    if !json.chars().any(|c| c != '\n' && is_unsafe(c)) {
+    // Nearly every document is plain ASCII, which bytes tell fast.
+    if json.bytes().all(|b| (0x20..0x7f).contains(&b) || b == b'\n') || !json.chars().any(|c| c != '\n' && is_unsafe(c))
+    {
         return Cow::Borrowed(json);
     }
     let mut out = String::with_capacity(json.len() + 64);

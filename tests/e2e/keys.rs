@@ -351,3 +351,15 @@ fn pasted_text_is_text() {
     pty.wait_for("filter none", SOON);
     quit(&mut pty);
 }
+
+#[test]
+fn a_trials_directory_attaches_its_job_and_opens_the_trial() {
+    let job = Job::finished("night-run");
+    let dir = job.trial_dir("beta-task");
+    let mut pty = start(&["attach", dir.to_str().unwrap()], 120, 36);
+    pty.wait_for("Timeline", SOON);
+    pty.wait_for(&Job::name("beta-task"), SOON);
+    pty.send("q");
+    pty.wait_for("alpha-task", SOON);
+    quit(&mut pty);
+}

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use super::support::job::Job;
+use super::support::{self, job::Job};
 use super::{SOON, STATE};
 
 struct Tmux(String);
@@ -52,9 +52,7 @@ impl Drop for Tmux {
 
 #[test]
 fn in_tmux_it_opens_moves_copies_and_leaves_the_pane_as_it_was() {
-    if Command::new("tmux").arg("-V").output().is_err() {
-        assert!(std::env::var_os("CI").is_none_or(|v| v != "true"), "tmux is missing");
-        println!("SKIPPED: tmux is not installed");
+    if support::tmux().is_none() {
         return;
     }
     let job = Job::finished("night-run");
