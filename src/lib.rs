@@ -7,6 +7,7 @@
 //! | [`job`] | THE DOMAIN, pure: job, trial, phase, outcome, slot, tally, scores, ETA, events | nothing |
 //! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `write`: the writer | `job` |
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
+//! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
@@ -14,7 +15,7 @@
 //! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
-//! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `job ← report`, and `cli`
+//! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment`, `job ← report`, and `cli`
 //! on top; nothing imports `cli`. `app` has no tokio, ratatui or I/O outside `app::runtime` (which
 //! alone of it looks into `tty` and `ui`), `app::alarm` and the two workers. A test
 //! (`tests/edges.rs`) checks the edges.
@@ -26,6 +27,7 @@
 pub mod app;
 pub mod cast;
 pub mod cli;
+pub mod environment;
 pub mod follow;
 pub mod harbor;
 pub mod job;

@@ -1,0 +1,546 @@
+//! One container for one trial.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount as EngineMount, MountType};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptions, LogsOptionsBuilder,
+    RemoveContainerOptionsBuilder, StartContainerOptions,
+};
+use futures_util::StreamExt;
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::watch;
+
+use super::super::error::tidy;
+use super::super::{
+    Act, Caps, Command, Description, EnvError, Environment, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
+    ProbeAnswer, Trouble, Upload, pack::Packed, plain_path,
+};
+use super::events::Seen;
+use super::{DockerEngine, calls, ownership_refusal};
+
+/// Most processes in a container when nothing else is said. The engine's own default is no limit: a
+/// fork bomb would take the machine down.
+pub const PIDS_DEFAULT: i64 = 4096;
+
+/// Longest answer of a container that is asked whether it answers.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Longest final change of owner.
+const HAND_OVER: Duration = Duration::from_secs(60);
+/// Longest wait for a removal that somebody else began.
+const REMOVAL: Duration = Duration::from_secs(45);
+
+/// What a container is connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NetworkChoice {
+    /// Nothing but itself.
+    None,
+    /// The network of that name.
+    Named(String),
+}
+
+/// What a container is made from.
+#[derive(Debug, Clone)]
+pub struct ContainerSpec {
+    /// Image name or id; expected to be here.
+    pub image: String,
+    /// Whose it is; its name is made from the trial's.
+    pub labels: Labels,
+    /// Processors; None: no limit.
+    pub cpus: Option<f64>,
+    /// Bytes of memory, swap included; None: no limit.
+    pub memory: Option<u64>,
+    /// Most processes.
+    pub pids: i64,
+    /// An init as PID 1, which reaps orphans.
+    pub init: bool,
+    /// Directories of this machine that are visible inside. Writable ones are opened to every user.
+    pub mounts: Vec<Mount>,
+    /// Variables of every process.
+    pub env: Vec<(String, String)>,
+    /// Working directory; None: the image's.
+    pub workdir: Option<String>,
+    /// What it is connected to.
+    pub network: NetworkChoice,
+    /// `name:address` lines for its hosts file.
+    pub extra_hosts: Vec<String>,
+    /// User and group that the mounted directories are handed over to; None where that is root.
+    pub owner: Option<(u32, u32)>,
+}
+
+impl ContainerSpec {
+    /// A container of an image, without limits other than [`PIDS_DEFAULT`], with an init and no network.
+    pub fn new(image: &str, labels: Labels) -> ContainerSpec {
+        ContainerSpec {
+            image: image.to_string(),
+            labels,
+            cpus: None,
+            memory: None,
+            pids: PIDS_DEFAULT,
+            init: true,
+            mounts: Vec::new(),
+            env: Vec::new(),
+            workdir: None,
+            network: NetworkChoice::None,
+            extra_hosts: Vec::new(),
+            owner: None,
+        }
+    }
+}
+
+/// The proxy variables among the given ones, in both spellings, for [`ContainerSpec::env`] and
+/// [`BuildSpec::args`](super::BuildSpec::args).
+pub fn proxy_variables(get: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let mut out = Vec::new();
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "NO_PROXY", "ALL_PROXY"] {
+        let lower = name.to_ascii_lowercase();
+        if let Some(value) = get(name).or_else(|| get(&lower)).filter(|v| !v.is_empty()) {
+            out.push((name.to_string(), value.clone()));
+            out.push((lower, value));
+        }
+    }
+    out
+}
+
+/// What an engine says about a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Found {
+    Running,
+    Paused,
+    /// Ended or removed; the exit code where known.
+    Ended(Option<i64>),
+}
+
+/// A trial's container.
+#[derive(Debug)]
+pub struct DockerEnvironment {
+    engine: DockerEngine,
+    spec: ContainerSpec,
+    name: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    id: Option<String>,
+    seen: Option<watch::Receiver<Seen>>,
+    suspect: Option<String>,
+    stopped: bool,
+}
+
+impl DockerEnvironment {
+    /// A container that is not made yet.
+    ///
+    /// # Errors
+    /// Mounts under an engine that would give files to the wrong owner, or that does not see this
+    /// machine's files.
+    pub fn new(engine: DockerEngine, spec: ContainerSpec) -> Result<DockerEnvironment, EnvError> {
+        if !spec.mounts.is_empty() {
+            if let Some(refusal) = ownership_refusal(&engine.facts().security) {
+                return Err(refusal);
+            }
+            if !engine.address().is_local() {
+                let detail = format!("the engine at {} does not see this machine's directories", engine.address());
+                let remedy = "run pilothouse on the engine's machine";
+                return Err(EnvError::new(Trouble::Unsupported, "mount directories", &detail, remedy));
+            }
+        }
+        let name = container_name(&spec.labels);
+        Ok(DockerEnvironment { engine, spec, name, state: Mutex::default() })
+    }
+
+    pub(super) fn engine(&self) -> &DockerEngine {
+        &self.engine
+    }
+
+    pub(super) fn spec(&self) -> &ContainerSpec {
+        &self.spec
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The container's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Why it is suspect, if it is.
+    pub fn suspicion(&self) -> Option<String> {
+        self.state().suspect.clone()
+    }
+
+    /// Kills for want of memory seen in it so far.
+    pub fn oom_kills(&self) -> u32 {
+        self.seen().map_or(0, |s| s.borrow().oom)
+    }
+
+    pub(super) fn seen(&self) -> Option<watch::Receiver<Seen>> {
+        self.state().seen.clone()
+    }
+
+    pub(super) fn suspect(&self, why: &str) {
+        self.state().suspect.get_or_insert_with(|| why.to_string());
+    }
+
+    pub(super) fn id(&self, call: &str) -> Result<String, EnvError> {
+        let state = self.state();
+        match &state.id {
+            Some(id) if !state.stopped => Ok(id.clone()),
+            _ => Err(EnvError::new(Trouble::NotRunning, call, "the container is not started, or stopped", "")),
+        }
+    }
+
+    /// The id of a container that is believed to answer: a suspect one is asked first.
+    pub(super) async fn ready(&self, call: &str) -> Result<String, EnvError> {
+        let id = self.id(call)?;
+        if let Some(code) = self.seen().and_then(|s| s.borrow().died) {
+            return Err(died(call, Some(code)));
+        }
+        if self.suspicion().is_none() {
+            return Ok(id);
+        }
+        match self.look_alive().await? {
+            Life::Alive => Ok(id),
+            Life::Suspect(why) => {
+                let remedy = "the container is given up and removed";
+                Err(EnvError::new(Trouble::Suspect, call, &format!("the container does not answer: {why}"), remedy))
+            }
+            Life::Dead(code) => Err(died(call, code)),
+            Life::Absent => Err(died(call, None)),
+        }
+    }
+
+    async fn bring_up(&self) -> Result<(), EnvError> {
+        if self.state().id.is_some() || self.state().stopped {
+            let detail = "a container is started once";
+            return Err(EnvError::new(Trouble::Conflict, &format!("start container {}", self.name), detail, ""));
+        }
+        open_mounts(&self.spec.mounts)?;
+        let options = CreateContainerOptionsBuilder::default().name(&self.name).build();
+        let created = self.engine.docker().create_container(Some(options), self.request()?);
+        let id = self.engine.call(&calls::CREATE, &self.name, created).await?.id;
+        let seen = self.engine.inner.watch.begin(&id);
+        {
+            let mut state = self.state();
+            state.id = Some(id.clone());
+            state.seen = Some(seen);
+        }
+        let started = self.engine.docker().start_container(&id, None::<StartContainerOptions>);
+        self.engine.call(&calls::START, &self.name, started).await?;
+        match self.inspected(&id).await? {
+            Found::Running | Found::Paused => Ok(()),
+            Found::Ended(code) => {
+                let log = self.log_tail(&id).await;
+                let detail = format!("it ended at once with exit code {}: {log}", code.unwrap_or(-1));
+                let remedy = "the image's entrypoint must run its arguments, and the image must have sh";
+                Err(EnvError::new(Trouble::Died, &format!("start container {}", self.name), &detail, remedy))
+            }
+        }
+    }
+
+    fn request(&self) -> Result<ContainerCreateBody, EnvError> {
+        let spec = &self.spec;
+        let mut mounts = Vec::new();
+        for mount in &spec.mounts {
+            let host = mount.host.to_str().ok_or_else(|| {
+                EnvError::new(Trouble::Path, "mount a directory", "its path is not UTF-8", "rename it")
+            })?;
+            mounts.push(EngineMount {
+                target: Some(plain_path("mount a directory", &mount.inside)?),
+                source: Some(host.to_string()),
+                typ: Some(MountType::BIND),
+                read_only: Some(mount.read_only),
+                ..EngineMount::default()
+            });
+        }
+        let memory = spec.memory.and_then(|m| i64::try_from(m).ok());
+        let network = match &spec.network {
+            NetworkChoice::None => "none".to_string(),
+            NetworkChoice::Named(name) => name.clone(),
+        };
+        let log =
+            HashMap::from([("max-size".to_string(), "1m".to_string()), ("max-file".to_string(), "1".to_string())]);
+        let host = HostConfig {
+            // Rounded to what the scheduler of the kernel can tell apart.
+            #[allow(clippy::cast_possible_truncation)]
+            nano_cpus: spec.cpus.map(|c| (c.clamp(0.0, 1e6) * 1e9).round() as i64),
+            memory,
+            memory_swap: memory,
+            pids_limit: Some(spec.pids),
+            init: Some(spec.init),
+            mounts: Some(mounts),
+            network_mode: Some(network),
+            extra_hosts: (!spec.extra_hosts.is_empty()).then(|| spec.extra_hosts.clone()),
+            log_config: Some(HostConfigLogConfig { typ: Some("json-file".to_string()), config: Some(log) }),
+            ..HostConfig::default()
+        };
+        Ok(ContainerCreateBody {
+            image: Some(spec.image.clone()),
+            cmd: Some(vec!["sh".to_string(), "-c".to_string(), "sleep infinity".to_string()]),
+            env: Some(spec.env.iter().map(|(k, v)| format!("{k}={v}")).collect()),
+            working_dir: spec.workdir.clone(),
+            labels: Some(spec.labels.pairs().into_iter().collect()),
+            host_config: Some(host),
+            ..ContainerCreateBody::default()
+        })
+    }
+
+    /// The engine's word about it.
+    pub(super) async fn inspected(&self, id: &str) -> Result<Found, EnvError> {
+        let asked = self.engine.docker().inspect_container(id, None::<InspectContainerOptions>);
+        match self.engine.call(&calls::INSPECT, &self.name, asked).await {
+            Ok(found) => {
+                let state = found.state.unwrap_or_default();
+                Ok(match (state.running, state.paused) {
+                    (Some(true), Some(true)) => Found::Paused,
+                    (Some(true), _) => Found::Running,
+                    _ => Found::Ended(state.exit_code),
+                })
+            }
+            Err(e) if e.trouble == Trouble::NotFound => Ok(Found::Ended(self.seen().and_then(|s| s.borrow().died))),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Its address in a network.
+    pub(super) async fn address_in(&self, network: &str) -> Result<Option<String>, EnvError> {
+        let id = self.id("inspect container")?;
+        let asked = self.engine.docker().inspect_container(&id, None::<InspectContainerOptions>);
+        let found = self.engine.call(&calls::INSPECT, &self.name, asked).await?;
+        let networks = found.network_settings.and_then(|n| n.networks).unwrap_or_default();
+        Ok(networks.get(network).and_then(|n| n.ip_address.clone()).filter(|a| !a.is_empty()))
+    }
+
+    async fn log_tail(&self, id: &str) -> String {
+        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail("5").build();
+        let mut words = String::new();
+        let read = async {
+            let mut stream = std::pin::pin!(self.engine.docker().logs(id, Some(options)));
+            while let Some(Ok(piece)) = stream.next().await {
+                words.push_str(&String::from_utf8_lossy(&piece.into_bytes()));
+                if words.len() > 4096 {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(calls::LOGS.limit, read).await;
+        if words.is_empty() { "it said nothing".to_string() } else { tidy(&words) }
+    }
+
+    async fn look_alive(&self) -> Result<Life, EnvError> {
+        let Ok(id) = self.id("inspect container") else { return Ok(Life::Absent) };
+        match self.inspected(&id).await {
+            Ok(Found::Running) => {}
+            Ok(Found::Paused) => {
+                let why = "somebody paused it";
+                self.suspect(why);
+                return Ok(Life::Suspect(why.to_string()));
+            }
+            Ok(Found::Ended(code)) => return Ok(Life::Dead(code)),
+            Err(e) if e.trouble == Trouble::TimedOut => {
+                self.suspect(&e.to_string());
+                return Ok(Life::Suspect(e.to_string()));
+            }
+            Err(e) => return Err(e),
+        }
+        match self.ask(&id, &["sh", "-c", ":"], None, ANSWER).await {
+            Ok(_) => {
+                self.state().suspect = None;
+                Ok(Life::Alive)
+            }
+            Err(e) if e.trouble == Trouble::Died => Ok(Life::Dead(self.seen().and_then(|s| s.borrow().died))),
+            Err(e) if e.trouble == Trouble::Unreachable => Err(e),
+            Err(e) => {
+                self.suspect(&e.to_string());
+                Ok(Life::Suspect(e.to_string()))
+            }
+        }
+    }
+
+    async fn give(&self) -> Result<(), EnvError> {
+        let Some((uid, gid)) = self.spec.owner.filter(|(uid, _)| *uid != 0) else { return Ok(()) };
+        let writable: Vec<&str> = self.spec.mounts.iter().filter(|m| !m.read_only).map(|m| m.inside.as_str()).collect();
+        if writable.is_empty() {
+            return Ok(());
+        }
+        let call = "hand mounted files over";
+        let id = self.ready(call).await?;
+        let owner = format!("{uid}:{gid}");
+        // -h: a link itself, never what it leads to; -R does not follow links it meets.
+        let mut argv = vec!["chown", "-R", "-h", &owner, "--"];
+        argv.extend(writable);
+        let answer = self.ask(&id, &argv, Some("0"), HAND_OVER).await?;
+        if answer.exit == 0 {
+            return Ok(());
+        }
+        let remedy = format!("as root: chown -R -h {owner} on the trial directory");
+        Err(EnvError::new(Trouble::Denied, call, &answer.text, &remedy))
+    }
+
+    /// Kill, then remove: PID 1 does not react to gentler signals, and waiting for that costs ten
+    /// seconds. By name where no id is known: a creation whose answer never came may have happened.
+    async fn end(&self) -> Result<(), EnvError> {
+        let id = {
+            let mut state = self.state();
+            state.stopped = true;
+            state.id.clone()
+        };
+        let target = id.clone().unwrap_or_else(|| self.name.clone());
+        let killed = self.engine.docker().kill_container(&target, None::<KillContainerOptions>);
+        let killed = self.engine.call(&calls::KILL, &self.name, killed).await;
+        if matches!(&killed, Err(e) if e.trouble == Trouble::NotFound) {
+            self.forget(id.as_deref());
+            return Ok(());
+        }
+        let removed = remove_container(&self.engine, &target, &self.name).await;
+        if removed.is_ok() {
+            self.forget(id.as_deref());
+        }
+        removed
+    }
+
+    fn forget(&self, id: Option<&str>) {
+        if let Some(id) = id {
+            self.engine.inner.watch.end(id);
+        }
+    }
+}
+
+/// Removes a container by force and waits until it is gone.
+pub(super) async fn remove_container(engine: &DockerEngine, target: &str, name: &str) -> Result<(), EnvError> {
+    let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+    match engine.call(&calls::REMOVE, name, engine.docker().remove_container(target, Some(options))).await {
+        Ok(()) => Ok(()),
+        Err(e) if e.trouble == Trouble::NotFound => Ok(()),
+        // Somebody else removes it already.
+        Err(e) if e.trouble == Trouble::Conflict => {
+            let deadline = tokio::time::Instant::now() + REMOVAL;
+            while tokio::time::Instant::now() < deadline {
+                let asked = engine.docker().inspect_container(target, None::<InspectContainerOptions>);
+                match engine.call(&calls::INSPECT, name, asked).await {
+                    Err(e) if e.trouble == Trouble::NotFound => return Ok(()),
+                    Err(e) => return Err(e),
+                    Ok(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+                }
+            }
+            Err(e)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+pub(super) fn died(call: &str, code: Option<i64>) -> EnvError {
+    let detail = match code {
+        Some(code) if code >= 0 => format!("the container is not running any more (exit code {code})"),
+        _ => "the container is not running any more".to_string(),
+    };
+    EnvError::new(Trouble::Died, call, &detail, "look who stopped it: the engine's log, another user, a restart")
+}
+
+/// A name that engines take, told from an earlier attempt's by its end.
+fn container_name(labels: &Labels) -> String {
+    let stem = labels.trial.as_deref().unwrap_or(&labels.job);
+    let stem: String = stem
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
+        .take(64)
+        .collect();
+    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let salt = nanos ^ (u128::from(std::process::id()) << 20);
+    format!("pilothouse-{stem}-{:08x}", salt & 0xffff_ffff)
+}
+
+/// Looks at the sources of mounts, and opens the writable ones to the users inside.
+fn open_mounts(mounts: &[Mount]) -> Result<(), EnvError> {
+    for mount in mounts {
+        let call = format!("mount {} at {}", mount.host.display(), mount.inside);
+        let wrong = |e: rustix::io::Errno| {
+            let detail = format!("{}: {}", mount.host.display(), std::io::Error::from(e));
+            EnvError::new(Trouble::Mount, &call, &detail, "make the directory before the start; links are not followed")
+        };
+        if !mount.host.is_absolute() {
+            return Err(EnvError::new(Trouble::Path, &call, "the path is not absolute", "give an absolute path"));
+        }
+        if mount.read_only {
+            rustix::fs::stat(&mount.host).map_err(wrong)?;
+            continue;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let dir = rustix::fs::open(&mount.host, flags, Mode::empty()).map_err(wrong)?;
+        rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o777)).map_err(wrong)?;
+    }
+    Ok(())
+}
+
+impl Environment for DockerEnvironment {
+    fn start(&self) -> Act<'_, ()> {
+        Box::pin(self.bring_up())
+    }
+
+    fn exec<'a>(&'a self, command: &'a Command) -> Act<'a, ExecEnd> {
+        Box::pin(self.run(command))
+    }
+
+    fn probe<'a>(&'a self, argv: &'a [&'a str], user: Option<&'a str>, limit: Duration) -> Act<'a, ProbeAnswer> {
+        Box::pin(async move {
+            let id = self.ready("probe").await?;
+            self.ask(&id, argv, user, limit).await
+        })
+    }
+
+    fn upload<'a>(&'a self, from: Upload, to: &'a str) -> Act<'a, Packed> {
+        Box::pin(self.put(from, to))
+    }
+
+    fn download_file<'a>(&'a self, from: &'a str, cap: u64) -> Act<'a, FileBytes> {
+        Box::pin(self.take_file(from, cap))
+    }
+
+    fn download_tree<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps) -> Act<'a, Fetched> {
+        Box::pin(async move { self.take_tree(from, &into, caps).await })
+    }
+
+    fn is_alive(&self) -> Act<'_, Life> {
+        Box::pin(self.look_alive())
+    }
+
+    fn hand_over(&self) -> Act<'_, ()> {
+        Box::pin(self.give())
+    }
+
+    fn stop(&self) -> Act<'_, ()> {
+        Box::pin(self.end())
+    }
+
+    fn locate(&self, path: &str) -> String {
+        path.to_string()
+    }
+
+    fn describe(&self) -> Description {
+        let spec = &self.spec;
+        let mut summary = format!("docker {} (engine {})", spec.image, self.engine.facts().version);
+        if let Some(cpus) = spec.cpus {
+            summary.push_str(&format!(", {cpus} cpus"));
+        }
+        if let Some(memory) = spec.memory {
+            summary.push_str(&format!(", {} MiB", memory >> 20));
+        }
+        summary.push_str(match &spec.network {
+            NetworkChoice::None => ", no network",
+            NetworkChoice::Named(_) => ", job network",
+        });
+        let mut deviations = vec![format!("at most {} processes", spec.pids)];
+        if spec.init {
+            deviations.push("an init is PID 1".to_string());
+        }
+        if spec.memory.is_some() {
+            deviations.push("the memory limit includes swap".to_string());
+        }
+        Description { kind: "docker", summary: tidy(&summary), id: self.state().id.clone(), deviations }
+    }
+}

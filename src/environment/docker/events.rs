@@ -1,0 +1,91 @@
+//! The engine's events: who died, and who was killed for want of memory.
+//!
+//! The inspected state of a container says nothing reliable about memory; the events do. One task
+//! follows them per engine and connects again from the last one seen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bollard::Docker;
+use bollard::models::EventMessage;
+use bollard::query_parameters::EventsOptionsBuilder;
+use futures_util::StreamExt;
+use tokio::sync::watch;
+
+use crate::job::Stamp;
+
+/// What the events told about a container.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Kills for want of memory.
+    pub(super) oom: u32,
+    /// Its first process ended: exit code.
+    pub(super) died: Option<i64>,
+}
+
+/// The containers that somebody waits for.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    seen: Mutex<HashMap<String, watch::Sender<Seen>>>,
+}
+
+impl Watch {
+    fn seen(&self) -> std::sync::MutexGuard<'_, HashMap<String, watch::Sender<Seen>>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to keep what is told about a container.
+    pub(super) fn begin(&self, id: &str) -> watch::Receiver<Seen> {
+        self.seen().entry(id.to_string()).or_insert_with(|| watch::Sender::new(Seen::default())).subscribe()
+    }
+
+    /// Forgets it.
+    pub(super) fn end(&self, id: &str) {
+        self.seen().remove(id);
+    }
+
+    fn note(&self, message: &EventMessage) {
+        let Some(id) = message.actor.as_ref().and_then(|a| a.id.as_deref()) else { return };
+        let seen = self.seen();
+        let Some(sender) = seen.get(id) else { return };
+        match message.action.as_deref() {
+            Some("oom") => sender.send_modify(|s| s.oom = s.oom.saturating_add(1)),
+            Some("die") => {
+                let attributes = message.actor.as_ref().and_then(|a| a.attributes.as_ref());
+                let code = attributes.and_then(|a| a.get("exitCode")).and_then(|c| c.parse().ok());
+                sender.send_modify(|s| s.died = Some(code.unwrap_or(-1)));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Follows the events until it is aborted. `since` is a moment on the engine's clock.
+pub(super) async fn follow(docker: Docker, watch: Arc<Watch>, since: Option<Stamp>) {
+    let filters = HashMap::from([
+        ("type".to_string(), vec!["container".to_string()]),
+        ("event".to_string(), vec!["oom".to_string(), "die".to_string()]),
+    ]);
+    let mut last = since.map_or(0, |s| i64::try_from(s.as_nanosecond()).unwrap_or(0));
+    let mut pause = Duration::from_millis(100);
+    loop {
+        let mut options = EventsOptionsBuilder::default().filters(&filters);
+        let from = format!("{}.{:09}", last / 1_000_000_000, last % 1_000_000_000);
+        if last > 0 {
+            options = options.since(&from);
+        }
+        let mut stream = std::pin::pin!(docker.events(Some(options.build())));
+        while let Some(Ok(message)) = stream.next().await {
+            pause = Duration::from_millis(100);
+            let at = message.time_nano.unwrap_or(0);
+            // The engine repeats what happened at the moment itself.
+            if at > last || at == 0 {
+                watch.note(&message);
+                last = last.max(at);
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
