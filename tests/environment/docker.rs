@@ -543,7 +543,7 @@ fn uploads_belong_to_root_and_links_stay_links() {
 #[test]
 fn mounted_files_are_handed_over_and_a_missing_source_is_not_made() {
     block(async {
-        let Some((engine, _)) = engine().await else { return };
+        let Some((engine, client)) = engine().await else { return };
         let mut spec = ContainerSpec::new(IMAGE, labels("owner"));
         let logs = logs(&mut spec);
         spec.owner = Some((1234, 1235));
@@ -565,7 +565,14 @@ fn mounted_files_are_handed_over_and_a_missing_source_is_not_made() {
         };
         assert_eq!([owner("d"), owner("d/a"), owner("out")], [(1234, 1235); 3]);
         assert_ne!(std::fs::metadata(logs.root.join("outside")).unwrap().uid(), 1234);
+        // When it is dead, another container does it, and goes.
+        env.exec(&sh("mkdir /logs/agent/late")).await.unwrap();
+        client.kill_container(env.name(), None::<KillContainerOptions>).await.unwrap();
+        assert_eq!(owner("late"), (0, 0));
+        env.hand_over().await.unwrap();
+        assert_eq!(owner("late"), (1234, 1235));
         env.stop().await.unwrap();
+        assert!(engine.kept(Some(&labels("owner").job)).await.unwrap().is_empty());
 
         let env = DockerEnvironment::new(engine.clone(), missing).unwrap();
         let error = failed(env.start().await);

@@ -131,6 +131,9 @@ impl DockerEnvironment {
     pub(super) async fn take_tree(&self, from: &str, into: &Path, caps: Caps) -> Result<Fetched, EnvError> {
         let call = format!("download {from}");
         let from = plain_path(&call, from)?;
+        if from == "/" {
+            return Err(EnvError::new(Trouble::Path, &call, "the whole file system is not taken", "name a directory"));
+        }
         match self.engine().look(&self.id(&call)?, &from).await? {
             Inside::File(_) | Inside::Dir => {}
             Inside::Missing => {

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::super::error::tidy;
 use super::super::{
     Act, Caps, Command, Description, EnvError, Environment, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
-    ProbeAnswer, Trouble, Upload, pack::Packed, plain_path,
+    ProbeAnswer, Role, Trouble, Upload, pack::Packed, plain_path,
 };
 use super::events::Seen;
 use super::{DockerEngine, calls, ownership_refusal};
@@ -332,7 +332,7 @@ impl DockerEnvironment {
         if words.is_empty() { "it said nothing".to_string() } else { tidy(&words) }
     }
 
-    async fn look_alive(&self) -> Result<Life, EnvError> {
+    pub(super) async fn look_alive(&self) -> Result<Life, EnvError> {
         let Ok(id) = self.id("inspect container") else { return Ok(Life::Absent) };
         match self.inspected(&id).await {
             Ok(Found::Running) => {}
@@ -369,12 +369,30 @@ impl DockerEnvironment {
             return Ok(());
         }
         let call = "hand mounted files over";
-        let id = self.ready(call).await?;
         let owner = format!("{uid}:{gid}");
         // -h: a link itself, never what it leads to; -R does not follow links it meets.
         let mut argv = vec!["chown", "-R", "-h", &owner, "--"];
         argv.extend(writable);
-        let answer = self.ask(&id, &argv, Some("0"), HAND_OVER).await?;
+        let answer = match self.ready(call).await {
+            Ok(id) => self.ask(&id, &argv, Some("0"), HAND_OVER).await?,
+            // Only a container can give away what root of a container wrote: another one does it.
+            Err(e) if matches!(e.trouble, Trouble::Died | Trouble::Suspect | Trouble::NotRunning) => {
+                let mut spec = ContainerSpec::new(&self.spec.image, self.spec.labels.with_role(Role::Probe));
+                spec.mounts = self.spec.mounts.clone();
+                spec.init = self.spec.init;
+                let other = DockerEnvironment::new(self.engine.clone(), spec)?;
+                let answer = async {
+                    other.bring_up().await?;
+                    other.ask(&other.id(call)?, &argv, Some("0"), HAND_OVER).await
+                };
+                let answer = answer.await;
+                let gone = other.end().await;
+                let answer = answer?;
+                gone?;
+                answer
+            }
+            Err(e) => return Err(e),
+        };
         if answer.exit == 0 {
             return Ok(());
         }
@@ -408,6 +426,14 @@ impl DockerEnvironment {
         if let Some(id) = id {
             self.engine.inner.watch.end(id);
         }
+    }
+}
+
+impl Drop for DockerEnvironment {
+    fn drop(&mut self) {
+        // The container itself is found by its labels.
+        let id = self.state().id.clone();
+        self.forget(id.as_deref());
     }
 }
 

@@ -10,7 +10,8 @@ use futures_util::{Stream, StreamExt};
 
 use super::super::error::tidy;
 use super::super::{
-    CUT_MARKER, Command, Ended, EnvError, ExecEnd, OnTimeout, OutputFile, PROBE_BYTES, ProbeAnswer, Trouble, plain_path,
+    CUT_MARKER, Command, Ended, EnvError, ExecEnd, Life, OnTimeout, OutputFile, PROBE_BYTES, ProbeAnswer, Trouble,
+    plain_path,
 };
 use super::archive::Inside;
 use super::calls;
@@ -36,6 +37,8 @@ const LOOK_INSIDE: Duration = Duration::from_secs(3);
 const STILL: Duration = Duration::from_secs(5);
 /// For an engine to report a kill for want of memory after the command ended of it.
 const OOM_REPORT: Duration = Duration::from_millis(500);
+/// The same where a child of the command may have been the victim.
+const OOM_OF_CHILD: Duration = Duration::from_millis(100);
 /// For a killed command to end.
 const KILLED: Duration = Duration::from_secs(5);
 /// For a short question of our own about a running command.
@@ -86,12 +89,13 @@ impl DockerEnvironment {
                     return Err(EnvError::new(Trouble::Command, &call, &detail, remedy));
                 }
                 if exit == 137 {
-                    self.await_oom(oom_before).await;
-                    // Killed alone, or with everything.
-                    match self.inspected(&id).await? {
-                        Found::Running | Found::Paused => {}
-                        Found::Ended(code) => return Err(died(&call, code)),
+                    // Killed alone, or with everything: one end is reported before the other.
+                    self.await_oom(oom_before, OOM_REPORT).await;
+                    if let Life::Dead(code) = self.look_alive().await? {
+                        return Err(died(&call, code));
                     }
+                } else if exit != 0 && self.spec().memory.is_some() {
+                    self.await_oom(oom_before, OOM_OF_CHILD).await;
                 }
                 Ended::Exited(exit)
             }
@@ -211,7 +215,7 @@ impl DockerEnvironment {
         cut: &mut bool,
     ) -> Result<Woken, EnvError> {
         let mut seen = self.seen();
-        let look = match output {
+        let mut look = match output {
             Some(file) if self.mounted(&file.path).is_some() => LOOK,
             Some(_) => LOOK_INSIDE,
             None => STILL,
@@ -233,8 +237,11 @@ impl DockerEnvironment {
                 code = end_of(&mut seen) => return Ok(Woken::Died(code)),
                 () = tokio::time::sleep(look) => {
                     if let Some(file) = output {
-                        // A look that fails now is made again, and at the end.
-                        *cut |= self.cap(id, file).await.unwrap_or(false);
+                        match self.cap(id, file).await {
+                            Ok(was_cut) => *cut |= was_cut,
+                            // Made again at the end; until then not at this pace.
+                            Err(_) => look = STILL,
+                        }
                     }
                     if tokio::time::Instant::now() >= still {
                         still = tokio::time::Instant::now() + STILL;
@@ -289,9 +296,9 @@ impl DockerEnvironment {
         self.suspect(&why);
     }
 
-    async fn await_oom(&self, before: u32) {
+    async fn await_oom(&self, before: u32, wait: Duration) {
         if let Some(mut seen) = self.seen() {
-            let _ = tokio::time::timeout(OOM_REPORT, seen.wait_for(|s| s.oom > before || s.died.is_some())).await;
+            let _ = tokio::time::timeout(wait, seen.wait_for(|s| s.oom > before || s.died.is_some())).await;
         }
     }
 
