@@ -176,7 +176,8 @@ impl Columns {
         }
         let out = row.output_tokens.map_or_else(|| pen.unknown().to_string(), short);
         add(self.output, right(&out, self.output, pen), tone(pen.text()));
-        let early = if row.phase == Phase::TearingDown { "~" } else { "" };
+        // Read from the reward file, not from a result.
+        let early = if row.phase == Phase::Done { "" } else { "~" };
         let shown = row.reward.map_or_else(|| pen.unknown().to_string(), |r| format!("{}{early}", reward(r)));
         add(self.reward, right(&shown, self.reward, pen), state);
         let exception = match (&row.superseded, &row.exception) {
