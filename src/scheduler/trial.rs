@@ -168,10 +168,10 @@ impl Attempt {
                 None
             }
         };
-        if let Some(environment) = &environment {
-            if let Err(raised) = self.work(&**environment, &mut sheet).await {
-                self.note(&mut sheet, &raised);
-            }
+        if let Some(environment) = &environment
+            && let Err(raised) = self.work(&**environment, &mut sheet).await
+        {
+            self.note(&mut sheet, &raised);
         }
         if !sheet.collected {
             self.collect(environment.as_deref(), &mut sheet).await;
