@@ -9,17 +9,21 @@
     missing_docs
 )]
 
+mod support;
+
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use pilothouse::environment::docker::DockerEngine;
 use pilothouse::follow::{Follower, Options};
 use pilothouse::harbor::Task;
 use pilothouse::harbor::write::Claimant;
 use pilothouse::harbor::write::config::{AgentConfig, JobConfig, TaskConfig};
 use pilothouse::job::{Fleet, Stamp, StateKind, Trial, TrialResult, tally};
-use pilothouse::scheduler::{Control, Finished, Job, LocalPlaces, Plan, PlanError};
+use pilothouse::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Plan, PlanError};
 use serde_json::Value;
 
 const PASS: &str = "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"";
@@ -343,4 +347,70 @@ fn what_is_not_run_is_refused_by_name_before_anything_is_made() {
     let text = lines.join("\n");
     assert!(text.contains("terminus-2") && text.contains("hooks") && text.contains("collect"), "{text}");
     assert!(!yard.temp.path().join("jobs").exists());
+}
+
+/// Task → rewards and exception type of every result in a job dir.
+fn ends(dir: &Path) -> BTreeMap<String, (String, Option<String>)> {
+    let mut out = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        let Ok(bytes) = fs::read(entry.path().join("result.json")) else { continue };
+        let result: Value = serde_json::from_slice(&bytes).unwrap();
+        let rewards = result["verifier_result"]["rewards"].to_string();
+        let kind = result["exception_info"]["exception_type"].as_str().map(str::to_string);
+        out.insert(result["task_name"].as_str().unwrap().to_string(), (rewards, kind));
+    }
+    out
+}
+
+/// Containers of a job that are still there, by the engine's own command line.
+fn left_of(job: &str) -> String {
+    let label = format!("label={}={job}", pilothouse::environment::labels::JOB);
+    let list = |what: &[&str]| {
+        let out = std::process::Command::new("docker").args(what).args(["--filter", &label]).output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    list(&["ps", "-aq"]) + &list(&["network", "ls", "-q"])
+}
+
+/// The recorded tasks in containers: rewards and exception types as Harbor recorded them.
+#[test]
+fn in_containers_the_recorded_tasks_end_as_under_harbor() {
+    let Some(shared) = support::shared() else {
+        return support::skipped("no recorded jobs beside the checkout");
+    };
+    for (agent, recorded) in [("oracle", "a-oracle-all-0.21.0"), ("nop", "g3-nop-0.21.0")] {
+        let mut expected = ends(&shared.join("data/jobs").join(recorded));
+        let mut yard = Yard::new();
+        for entry in fs::read_dir(shared.join("data/tasks")).unwrap().flatten() {
+            let task = Task::load(&entry.path()).unwrap();
+            match task.config.steps.is_empty() {
+                true if expected.contains_key(&task.name) => yard.tasks.push(entry.path()),
+                // Of several steps: refused so far.
+                _ => drop(expected.remove(&task.name)),
+            }
+        }
+        yard.tasks.sort();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let ran = runtime.block_on(async {
+            let engine = DockerEngine::connect().await.map_err(|e| e.to_string())?;
+            let here = engine.image("tb-base:1").await.map_err(|e| e.to_string())?;
+            here.ok_or("no image tb-base:1 (data/tools/build-base-image.sh)")?;
+            let plan = yard.plan(yard.config(agent, 3)).unwrap();
+            DockerPlaces::check(&plan).unwrap();
+            let places = Arc::new(DockerPlaces::open(engine, &plan, "tests").await.unwrap());
+            let (job, _) = Job::begin(plan.clone(), &Claimant::default(), places.clone()).unwrap();
+            let done = tokio::time::timeout(Duration::from_secs(300), job.run()).await.expect("the job hangs").unwrap();
+            places.close().await.unwrap();
+            assert!(done.complete, "{done:?}");
+            Ok::<_, String>(plan.id)
+        });
+        runtime.shutdown_timeout(Duration::from_secs(2));
+        let id = match ran {
+            Ok(id) => id,
+            Err(why) => return support::skipped(&format!("runner in containers: {why}")),
+        };
+        assert_eq!(ends(&yard.dir()), expected, "{agent}");
+        assert_eq!(yard.read().tally.totals.phantom, 0);
+        assert_eq!(left_of(&id), "");
+    }
 }
