@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use pilothouse::environment::docker::DockerEngine;
 use pilothouse::follow::{Follower, Options};
 use pilothouse::harbor::Task;
-use pilothouse::harbor::write::Claimant;
 use pilothouse::harbor::write::config::{AgentConfig, JobConfig, TaskConfig};
+use pilothouse::harbor::write::{Claimant, WriteError};
 use pilothouse::job::{Fleet, Stamp, StateKind, Trial, TrialResult, tally};
-use pilothouse::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Plan, PlanError};
+use pilothouse::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Plan, PlanError, RunError};
 use serde_json::Value;
 
 const PASS: &str = "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"";
@@ -85,18 +85,27 @@ impl Yard {
 
     /// Runs a job to its end, with `meanwhile` beside it.
     fn run<F: Future<Output = ()>>(&self, config: JobConfig, meanwhile: impl FnOnce(Control, Plan) -> F) -> Finished {
+        self.try_run(config, meanwhile).unwrap()
+    }
+
+    fn try_run<F: Future<Output = ()>>(
+        &self,
+        config: JobConfig,
+        meanwhile: impl FnOnce(Control, Plan) -> F,
+    ) -> Result<Finished, RunError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let done = runtime.block_on(async {
             let plan = self.plan(config).unwrap();
+            let who = Claimant { interval: Duration::from_millis(400), ..Claimant::default() };
             let places = LocalPlaces { root: self.temp.path().join("scratch") };
-            let (job, control) = Job::begin(plan.clone(), &Claimant::default(), Arc::new(places)).unwrap();
+            let (job, control) = Job::begin(plan.clone(), &who, Arc::new(places)).unwrap();
             let both = async { tokio::join!(job.run(), meanwhile(control, plan)).0 };
             tokio::time::timeout(Duration::from_secs(120), both).await.expect("the job hangs")
         });
         runtime.shutdown_timeout(Duration::from_secs(2));
         let left: Vec<_> = fs::read_dir(self.temp.path().join("scratch")).unwrap().collect();
         assert!(left.is_empty(), "{left:?}");
-        done.unwrap()
+        done
     }
 
     fn dir(&self) -> PathBuf {
@@ -337,6 +346,29 @@ fn a_retry_keeps_the_failed_attempt() {
     assert_eq!(read.end("hopeless"), (None, Some("RewardFileNotFoundError")));
     assert!(!find(&yard, &read, "hopeless").join("retries").exists());
     assert_eq!(json(&yard.dir().join("result.json"))["stats"]["n_retries"], 1);
+}
+
+#[test]
+fn a_job_that_somebody_else_took_over_stops_and_writes_nothing_more() {
+    let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 60";
+    let yard = Yard::new().task("long", wait, PASS, "").task("next", "true", PASS, "");
+    let before = std::cell::RefCell::new(Vec::new());
+    let done = yard.try_run(yard.config("oracle", 1), async |_, plan| {
+        until(|| trial_dir(&plan, "long").join("agent/here").exists()).await;
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let lease = plan.dir().join("pilothouse.lease");
+        let mut note = json(&lease);
+        note["token"] = "somebody-else".into();
+        let other = plan.dir().join("other");
+        fs::write(&other, note.to_string()).unwrap();
+        fs::rename(other, &lease).unwrap();
+        before.replace(fs::read(plan.dir().join("result.json")).unwrap());
+    });
+    assert!(matches!(done, Err(RunError::Write(WriteError::Lease { .. }))), "{done:?}");
+    assert_eq!(fs::read(yard.dir().join("result.json")).unwrap(), *before.borrow());
+    assert_eq!(json(&yard.dir().join("pilothouse.lease"))["token"], "somebody-else");
+    let read = yard.read();
+    assert!(read.trial("long").result.is_none() && read.fleet.jobs()[0].trials.len() == 1);
 }
 
 #[test]

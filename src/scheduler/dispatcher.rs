@@ -155,7 +155,8 @@ impl Job {
         Ok((job, control))
     }
 
-    /// Runs it to its end: until every trial is over, or until it is stopped and nothing runs.
+    /// Runs it to its end: until every trial is over, or until it is stopped and nothing runs. To end it
+    /// early use its [`Control`]: dropping this future leaves trials without result.
     ///
     /// # Errors
     /// See [`RunError`]. Even then no environment of it is left.
