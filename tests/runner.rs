@@ -404,6 +404,59 @@ fn left_of(job: &str) -> String {
     list(&["ps", "-aq"]) + &list(&["network", "ls", "-q"])
 }
 
+/// Runs a job in containers; gives its id, too. None, said aloud, where there is no engine or image.
+fn in_containers<F: Future<Output = ()>>(
+    yard: &Yard,
+    config: JobConfig,
+    meanwhile: impl FnOnce(Control, Plan) -> F,
+) -> Option<(Finished, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ran = runtime.block_on(async {
+        let engine = DockerEngine::connect().await.map_err(|e| e.to_string())?;
+        let here = engine.image("tb-base:1").await.map_err(|e| e.to_string())?;
+        here.ok_or("no image tb-base:1 (data/tools/build-base-image.sh)")?;
+        let plan = yard.plan(config).unwrap();
+        DockerPlaces::check(&plan).unwrap();
+        let places = Arc::new(DockerPlaces::open(engine, &plan, "tests").await.unwrap());
+        let (job, control) = Job::begin(plan.clone(), &Claimant::default(), places.clone()).unwrap();
+        let id = plan.id.clone();
+        let both = async { tokio::join!(job.run(), meanwhile(control, plan)).0 };
+        let done = tokio::time::timeout(Duration::from_secs(300), both).await.expect("the job hangs").unwrap();
+        places.close().await.unwrap();
+        Ok::<_, String>((done, id))
+    });
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    ran.inspect_err(|why| support::skipped(&format!("runner in containers: {why}"))).ok()
+}
+
+#[test]
+fn in_containers_limits_and_stops_leave_outputs_and_nothing_else() {
+    let image = "[environment]\ndocker_image = \"tb-base:1\"";
+    let limits = format!("[agent]\ntimeout_sec = 2.0\n[verifier]\ntimeout_sec = 2.0\n{image}");
+    let pass = "echo 1 > /logs/verifier/reward.txt";
+    let yard = Yard::new()
+        .task("slow-agent", "echo begun; sleep 60", pass, &limits)
+        .task("slow-verifier", "true", "trap '' TERM; echo tested; sleep 60", &limits)
+        .task("long", "echo working; touch /logs/agent/here; sleep 600", pass, image);
+    let ran = in_containers(&yard, yard.config("oracle", 3), async |control, plan| {
+        let there = |task: &str, file: &str| trial_dir(&plan, task).join(file).exists();
+        let over = || there("slow-agent", "result.json") && there("slow-verifier", "result.json");
+        until(|| over() && there("long", "agent/here")).await;
+        control.cancel();
+    });
+    let Some((done, id)) = ran else { return };
+    assert_eq!(done, Finished { planned: 3, ended: 3, queued: 0, complete: false });
+    let read = yard.read();
+    assert_eq!(read.end("slow-agent"), (Some(1.0), Some("AgentTimeoutError")));
+    assert_eq!(read.end("slow-verifier"), (None, Some("VerifierTimeoutError")));
+    assert_eq!(read.end("long"), (None, Some("CancelledError")));
+    let file = |task: &str, name: &str| fs::read_to_string(find(&yard, &read, task).join(name)).unwrap();
+    assert_eq!(file("slow-agent", "agent/oracle.txt"), "begun\n");
+    assert_eq!(file("slow-verifier", "verifier/test-stdout.txt"), "tested\n");
+    assert_eq!(file("long", "agent/oracle.txt"), "working\n");
+    assert_eq!(left_of(&id), "");
+}
+
 /// The recorded tasks in containers: rewards and exception types as Harbor recorded them.
 #[test]
 fn in_containers_the_recorded_tasks_end_as_under_harbor() {
@@ -422,25 +475,8 @@ fn in_containers_the_recorded_tasks_end_as_under_harbor() {
             }
         }
         yard.tasks.sort();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let ran = runtime.block_on(async {
-            let engine = DockerEngine::connect().await.map_err(|e| e.to_string())?;
-            let here = engine.image("tb-base:1").await.map_err(|e| e.to_string())?;
-            here.ok_or("no image tb-base:1 (data/tools/build-base-image.sh)")?;
-            let plan = yard.plan(yard.config(agent, 3)).unwrap();
-            DockerPlaces::check(&plan).unwrap();
-            let places = Arc::new(DockerPlaces::open(engine, &plan, "tests").await.unwrap());
-            let (job, _) = Job::begin(plan.clone(), &Claimant::default(), places.clone()).unwrap();
-            let done = tokio::time::timeout(Duration::from_secs(300), job.run()).await.expect("the job hangs").unwrap();
-            places.close().await.unwrap();
-            assert!(done.complete, "{done:?}");
-            Ok::<_, String>(plan.id)
-        });
-        runtime.shutdown_timeout(Duration::from_secs(2));
-        let id = match ran {
-            Ok(id) => id,
-            Err(why) => return support::skipped(&format!("runner in containers: {why}")),
-        };
+        let Some((done, id)) = in_containers(&yard, yard.config(agent, 3), nothing) else { return };
+        assert!(done.complete, "{done:?}");
         assert_eq!(ends(&yard.dir()), expected, "{agent}");
         assert_eq!(yard.read().tally.totals.phantom, 0);
         assert_eq!(left_of(&id), "");
