@@ -281,6 +281,19 @@ fn a_stop_in_the_middle_records_what_ran_and_leaves_no_phantom() {
 }
 
 #[test]
+fn a_drain_lets_what_runs_end_and_begins_nothing() {
+    let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 0.5";
+    let yard = Yard::new().task("runs", wait, PASS, "").task("never", "true", PASS, "");
+    let done = yard.run(yard.config("oracle", 1), async |control, plan| {
+        until(|| trial_dir(&plan, "runs").join("agent/here").exists()).await;
+        control.drain();
+    });
+    assert_eq!(done, Finished { planned: 2, ended: 1, queued: 1, complete: false });
+    let read = yard.read();
+    assert_eq!((read.end("runs"), read.fleet.jobs()[0].trials.len()), ((Some(1.0), None), 1));
+}
+
+#[test]
 fn one_trial_can_be_stopped_alone() {
     let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 60";
     let yard = Yard::new().task("long", wait, PASS, "").task("next", "true", PASS, "");
