@@ -8,6 +8,9 @@
 //! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `write`: the writer | `job` |
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
 //! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
+//! | [`agent`] | who works in a trial: oracle, nop | `job`, `harbor`, `environment` |
+//! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
+//! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
@@ -15,8 +18,8 @@
 //! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
-//! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment`, `job ← report`, and `cli`
-//! on top; nothing imports `cli`. `app` has no tokio, ratatui or I/O outside `app::runtime` (which
+//! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
+//! {agent, verifier} ← scheduler`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has no tokio, ratatui or I/O outside `app::runtime` (which
 //! alone of it looks into `tty` and `ui`), `app::alarm` and the two workers. A test
 //! (`tests/edges.rs`) checks the edges.
 //!
@@ -24,6 +27,7 @@
 //! the screen, the JSON and the plain reports are drawn from the same state. Attaching is
 //! read-only; what writes below a job dir is [`mod@harbor::write`] alone, for jobs of our own.
 
+pub mod agent;
 pub mod app;
 pub mod cast;
 pub mod cli;
@@ -32,5 +36,7 @@ pub mod follow;
 pub mod harbor;
 pub mod job;
 pub mod report;
+pub mod scheduler;
 pub mod tty;
 pub mod ui;
+pub mod verifier;

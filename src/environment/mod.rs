@@ -229,6 +229,11 @@ pub struct Description {
     pub deviations: Vec<String>,
 }
 
+/// A word for the shell, whatever is in it.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// An absolute path without `.`, `..`, empty parts or NUL; a trailing `/` is dropped.
 pub(crate) fn plain_path(call: &str, path: &str) -> Result<String, EnvError> {
     let trimmed = path.trim_end_matches('/');

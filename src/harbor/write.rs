@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
-//! | [`policy`] | what an exception type means |
+//! | [`policy`], [`raised`] | what an exception type means; a failure under its name |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
 //! | [`job`] | the job dir as it grows, trial by trial |
 //! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
@@ -19,6 +19,7 @@ pub mod lease;
 pub mod lock;
 pub mod policy;
 pub mod quarantine;
+pub mod raised;
 pub mod result;
 pub mod scrub;
 pub mod stats;
@@ -27,4 +28,5 @@ pub use atomic::{Folder, Log, WriteError};
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};
 pub use lease::{Claim, Claimant, Lease, May, Observer};
 pub use quarantine::{QuarantineError, Quarantined, quarantine};
+pub use raised::Raised;
 pub use scrub::Scrub;

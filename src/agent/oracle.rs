@@ -1,0 +1,70 @@
+//! The agent that knows the solution: it runs the task's own, as Harbor's does.
+
+use super::{Agent, Stage, Work, of_environment};
+use crate::environment::{Command, Ended, OutputFile, Upload, quoted};
+use crate::harbor::task::resolve_all;
+use crate::harbor::write::raised::Raised;
+use crate::harbor::write::result::AgentResult;
+
+const DURING: &str = "the oracle's run";
+/// Most bytes kept of what a solution prints: 256 MiB.
+const OUTPUT_CAP: u64 = 256 << 20;
+
+/// Runs `solution/solve.sh`.
+#[derive(Debug, Clone, Copy)]
+pub struct Oracle;
+
+impl Agent for Oracle {
+    fn name(&self) -> &'static str {
+        "oracle"
+    }
+
+    fn version(&self) -> &'static str {
+        "1.0.0"
+    }
+
+    fn setup<'a>(&'a self, _: &'a Stage<'a>) -> Work<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn run<'a>(&'a self, stage: &'a Stage<'a>) -> Work<'a, AgentResult> {
+        Box::pin(solve(stage))
+    }
+}
+
+async fn solve(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
+    let Stage { environment, task, step, .. } = *stage;
+    let (Some(solution), Some(script)) = (&step.solution, &step.solve_script) else {
+        return Err(Raised::new("FileNotFoundError", "the task has no solution/solve.sh", DURING));
+    };
+    let failed = |e| of_environment(&e, DURING);
+    environment.upload(Upload::Dir(task.dir.join(solution)), "/solution").await.map_err(failed)?;
+    let name = script.rsplit('/').next().unwrap_or(script);
+    let script = quoted(&environment.locate(&format!("/solution/{name}")));
+    // Scripts come with any mode; whether this worked shows when it runs.
+    let chmod = Command { user: Some("root".to_string()), ..Command::new(&format!("chmod +x {script}")) };
+    environment.exec(&chmod).await.map_err(failed)?;
+    let missing = |e: crate::harbor::task::MissingVariable| Raised::new("ValueError", &e.to_string(), DURING);
+    let own = resolve_all(&task.config.solution_env, |name| std::env::var(name).ok()).map_err(missing)?;
+    let mut env = vec![("DEBIAN_FRONTEND".to_string(), "noninteractive".to_string())];
+    env.extend(own);
+    env.extend(stage.env.clone());
+    let command = Command {
+        user: task.config.agent_user(task.spec(step)).map(ToString::to_string),
+        workdir: task.config.environment.workdir.clone(),
+        env,
+        output: Some(OutputFile { path: "/logs/agent/oracle.txt".to_string(), cap: OUTPUT_CAP }),
+        ..Command::new(&format!("({script})"))
+    };
+    let end = environment.exec(&command).await.map_err(failed)?;
+    match end.ended {
+        Ended::Exited(0) => {}
+        // It is only noted: the verifier has the say.
+        Ended::Exited(code) => {
+            let wrote = stage.logs.replace("exit-code.txt", code.to_string().as_bytes());
+            wrote.map_err(|e| Raised::new("OSError", &e.to_string(), DURING))?;
+        }
+        Ended::TimedOut => return Err(Raised::new("RuntimeError", "the solution's time was over", DURING)),
+    }
+    Ok(AgentResult::default())
+}

@@ -1,0 +1,24 @@
+//! The native runner: a plan of trials, run on so many slots, into Harbor's job dir.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`policy`] | pure: what begins when, retries, more and fewer slots, stop |
+//! | [`plan`] | tasks × agents × attempts with their documents; what can not be run is refused by name |
+//! | [`trial`] | one attempt from the environment's start to its teardown; every failure under Harbor's name |
+//! | [`docker`] | containers for trials, with the job's network |
+//! | [`dispatcher`] | the job: starts trials, writes what becomes of them, obeys its [`Control`] |
+//!
+//! A result is written once, by the dispatcher, which alone holds the job's writer. Limits run on the
+//! monotonic clock; the wall clock is only written down.
+
+mod collect;
+pub mod dispatcher;
+pub mod docker;
+pub mod plan;
+pub mod policy;
+pub mod trial;
+
+pub use dispatcher::{Control, Finished, Job, RunError};
+pub use docker::DockerPlaces;
+pub use plan::{Plan, PlanError, PlannedTrial};
+pub use trial::{LocalPlaces, Places};

@@ -1,0 +1,198 @@
+//! A plan: every trial with its name and documents, in Harbor's order, before anything is on disk.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::agent;
+use crate::harbor::run_config::{self, is_sensitive_name};
+use crate::harbor::task::{Task, TaskProblem};
+use crate::harbor::write::config::{AgentConfig, JobConfig, TaskConfig, TrialConfig};
+use crate::harbor::write::lock::{HarborInfo, JobLock, Resolved, TaskLock, TrialLock};
+use crate::harbor::write::{Claimant, JobWriter, Lease, Scrub, Start, WriteError, ids};
+use crate::job::Stamp;
+
+/// The version of Harbor whose documents are written.
+const HARBOR: &str = "0.26.0";
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// What this runner does not do, everything that was found, a line each.
+    #[error("not run by pilothouse itself:\n{}", .0.join("\n"))]
+    Refused(Vec<String>),
+    /// A task whose content can not be read.
+    #[error("{task}: {problem}")]
+    Task {
+        /// Its name.
+        task: String,
+        /// The reason.
+        problem: TaskProblem,
+    },
+    /// No random numbers for names.
+    #[error("names for trials: {0}")]
+    Names(#[from] io::Error),
+    /// The config holds what JSON can not.
+    #[error("the config as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// One planned trial.
+#[derive(Debug, Clone)]
+pub struct PlannedTrial {
+    /// Its task.
+    pub task: Arc<Task>,
+    /// Its `config.json`.
+    pub config: TrialConfig,
+    /// Its `lock.json`.
+    pub lock: TrialLock,
+    /// `task_checksum` of its result.
+    pub checksum: String,
+}
+
+/// The trials of a job, in the order in which they begin.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The job's UUID.
+    pub id: String,
+    /// The job's `config.json`.
+    pub config: JobConfig,
+    /// The trials: attempts, in each the tasks, for each the agents.
+    pub trials: Vec<Arc<PlannedTrial>>,
+    /// What must not be written anywhere.
+    pub scrub: Scrub,
+    lock: JobLock,
+    started: Stamp,
+}
+
+impl Plan {
+    /// A plan for these tasks, each with where the job says that it comes from.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn of(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], now: Stamp) -> Result<Plan, PlanError> {
+        let mut refused = of_job(&config);
+        for (_, task) in tasks {
+            refused.extend(of_task(task).into_iter().map(|why| format!("task {}: {why}", task.short_name())));
+        }
+        if !refused.is_empty() {
+            return Err(PlanError::Refused(refused));
+        }
+        let problem = |task: &Task, problem| PlanError::Task { task: task.name.clone(), problem };
+        let digests = tasks.iter().map(|(_, task)| task.digests().map_err(|e| problem(task, e)));
+        let digests = digests.collect::<Result<Vec<_>, _>>()?;
+        let id = ids::uuid()?;
+        let mut taken = HashSet::new();
+        let mut trials = Vec::new();
+        for planned in run_config::plan(config.n_attempts, tasks.len(), config.agents.len()) {
+            let (Some((from, task)), Some(digests), Some(agent)) =
+                (tasks.get(planned.task), digests.get(planned.task), config.agents.get(planned.agent))
+            else {
+                continue;
+            };
+            let name = ids::trial_name(task.short_name(), &mut taken)?;
+            let trial = TrialConfig::of(&config, &id, from.clone(), agent.clone(), &name);
+            let task_lock = TaskLock {
+                name: task.short_name().to_string(),
+                version: None,
+                kind: if from.git_url.is_some() { "git" } else { "local" },
+                digest: digests.digest.clone(),
+                source: from.source.clone(),
+                path: from.path.clone(),
+                git_url: from.git_url.clone(),
+                git_commit_id: from.git_commit_id.clone(),
+            };
+            let resolved = Resolved { verifier_environment_mode: Some("shared".to_string()), ..Resolved::default() };
+            let lock = TrialLock::of(&trial, task_lock, resolved)?;
+            let (task, checksum) = (Arc::clone(task), digests.checksum.clone());
+            trials.push(Arc::new(PlannedTrial { task, config: trial, lock, checksum }));
+        }
+        let harbor =
+            HarborInfo { version: Some(HARBOR.to_string()), is_editable: Some(false), ..HarborInfo::default() };
+        let locks = trials.iter().map(|t| t.lock.clone()).collect();
+        let lock = JobLock::of(now, harbor, config.n_concurrent_trials, &config.retry, locks)?;
+        let scrub = Scrub::new(secrets(&config));
+        Ok(Plan { id, config, trials, scrub, lock, started: now })
+    }
+
+    /// Where the job dir is to be.
+    pub fn dir(&self) -> PathBuf {
+        Path::new(&self.config.jobs_dir).join(&self.config.job_name)
+    }
+
+    /// Makes the job dir and takes its lease.
+    ///
+    /// # Errors
+    /// See [`JobWriter::create`].
+    pub fn begin(&self, who: &Claimant) -> Result<JobWriter, WriteError> {
+        let Plan { id, config, lock, started, scrub, .. } = self;
+        let start = Start { id, config, lock, started: *started, scrub: scrub.clone() };
+        JobWriter::create(&self.dir(), &start, |folder| Lease::create(folder, who, *started))
+    }
+}
+
+/// Values of variables that are secrets by their names.
+fn secrets(config: &JobConfig) -> Vec<String> {
+    let agents = config.agents.iter().flat_map(|a| &a.env);
+    let all = agents.chain(&config.environment.env).chain(&config.verifier.env);
+    all.filter(|(name, _)| is_sensitive_name(name)).map(|(_, value)| value.clone()).collect()
+}
+
+/// What of a job is not done here.
+fn of_job(config: &JobConfig) -> Vec<String> {
+    let (environment, verifier) = (&config.environment, &config.verifier);
+    let asked = [
+        (config.user_agent.is_some(), "a simulated user"),
+        (!config.source_jobs.is_empty(), "jobs made of jobs"),
+        (!config.artifacts.is_empty(), "artifacts of the job (those of tasks are kept)"),
+        (
+            !config.extra_instruction_paths.is_empty() || !config.extra_instructions.is_empty(),
+            "extra instructions (its agents read none)",
+        ),
+        (environment.import_path.is_some(), "an environment of one's own"),
+        (!environment.extra_docker_compose.is_empty(), "compose files"),
+        (!environment.extra_allowed_hosts.is_empty(), "allow-list networks"),
+        (environment.stream, "a way into the sandbox (stream)"),
+        (verifier.import_path.is_some(), "a verifier of one's own"),
+        (!verifier.include_logs.is_empty() || !verifier.exclude_logs.is_empty(), "a choice of the verifier's logs"),
+        (!verifier.extra_allowed_hosts.is_empty(), "allow-list networks"),
+    ];
+    let mut out: Vec<String> = asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| what.into()).collect();
+    out.extend(config.agents.iter().flat_map(of_agent));
+    if config.agents.is_empty() {
+        out.push("a job without agents".into());
+    }
+    out
+}
+
+fn of_agent(config: &AgentConfig) -> Vec<String> {
+    let name = config.name.as_deref().unwrap_or("-");
+    let mut out = Vec::new();
+    if config.import_path.is_some() || agent::by_name(name).is_none() {
+        out.push(format!("agent {name}: only {} are", agent::NAMES.join(", ")));
+    }
+    let asked = [
+        (config.n_concurrent.is_some() || config.concurrency_group.is_some(), "a limit of agents at a time"),
+        (!config.skills.is_empty(), "skills"),
+        (!config.mcp_servers.is_empty(), "MCP servers"),
+        (!config.include_logs.is_empty() || !config.exclude_logs.is_empty(), "a choice of the agent's logs"),
+        (!config.extra_allowed_hosts.is_empty(), "allow-list networks"),
+        (config.load_trajectory.is_some() || config.resume_trajectory, "earlier sessions"),
+    ];
+    out.extend(asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| format!("agent {name}: {what}")));
+    out
+}
+
+fn of_task(task: &Task) -> Vec<String> {
+    let hindering = task.unsupported.iter().filter(|u| u.hinders_every_agent());
+    let mut out: Vec<String> = hindering.map(ToString::to_string).collect();
+    let config = &task.config;
+    let asked = [
+        (!config.steps.is_empty(), "several steps ([[steps]])"),
+        (!config.verifier.collect.is_empty(), "collect hooks ([[verifier.collect]])"),
+        (config.artifacts.iter().any(|a| !a.exclude.is_empty()), "artifacts with exclude patterns"),
+    ];
+    out.extend(asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| what.to_string()));
+    out
+}

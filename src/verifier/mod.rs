@@ -1,0 +1,122 @@
+//! Grading: runs a task's tests in the agent's environment and reads the reward that they leave.
+//!
+//! What is read was written by processes of the task: a reward is taken from a regular file of at most
+//! [`REWARD_BYTES`], never through a link, and never from before the tests ran.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use crate::environment::{Command, Ended, EnvError, Environment, OnTimeout, OutputFile, Upload, quoted};
+use crate::harbor::Dir;
+use crate::harbor::task::{Task, TaskStep, resolve_all};
+use crate::harbor::write::raised::Raised;
+use crate::harbor::write::result::RewardMap;
+
+mod reward;
+
+pub use reward::{REWARD_BYTES, read_reward};
+
+const DURING: &str = "the verifier's run";
+/// Most bytes kept of what the tests print: 256 MiB.
+pub const OUTPUT_CAP: u64 = 256 << 20;
+/// Where the tests' rewards are.
+const REWARDS: [&str; 2] = ["reward.json", "reward.txt"];
+/// After its limit, for a verifier's processes to be killed and the environment to say so.
+const GRACE: Duration = Duration::from_secs(15);
+
+/// What is to be verified, and how.
+pub struct Verification<'a> {
+    /// The task.
+    pub task: &'a Task,
+    /// The step of it.
+    pub step: &'a TaskStep,
+    /// The operator's variables for the tests; they win over the task's.
+    pub env: Vec<(String, String)>,
+    /// Limit of the whole; None: none.
+    pub limit: Option<Duration>,
+    /// The trial's `verifier/`, which is `/logs/verifier` inside.
+    pub logs: &'a Dir,
+}
+
+/// Runs the tests and reads their reward.
+///
+/// # Errors
+/// By Harbor's names: `AddTestsDirError`, `VerifierTimeoutError`, `RewardFileNotFoundError`,
+/// `RewardFileEmptyError`, `VerifierOutputParseError`, `FileNotFoundError` (no test script),
+/// `ValueError` (a variable of the host that is not set), `RuntimeError` (the environment).
+pub async fn verify(environment: &dyn Environment, what: &Verification<'_>) -> Result<RewardMap, Raised> {
+    let over = || {
+        let seconds = what.limit.unwrap_or_default().as_secs_f64();
+        let message = format!("Verifier execution timed out after {seconds:?} seconds");
+        Raised::new("VerifierTimeoutError", &message, DURING)
+    };
+    let deadline = what.limit.map(|limit| Instant::now() + limit);
+    match what.limit {
+        // The tests have a limit of their own, which comes first; this is for all the rest.
+        Some(limit) => match timeout(limit + GRACE, run(environment, what, deadline)).await {
+            Ok(done) => done?,
+            Err(_) => return Err(over()),
+        },
+        None => run(environment, what, None).await?,
+    }
+    .map_or_else(|| Err(over()), |()| read_reward(what.logs))
+}
+
+/// Runs the tests; None when their time was over.
+async fn run(
+    environment: &dyn Environment,
+    what: &Verification<'_>,
+    deadline: Option<Instant>,
+) -> Result<Option<()>, Raised> {
+    let Verification { task, step, .. } = *what;
+    let Some(script) = &step.test_script else {
+        return Err(Raised::new("FileNotFoundError", "No test script found", DURING));
+    };
+    let failed = |e: EnvError| Raised::new("RuntimeError", &e.to_string(), DURING);
+    forget_rewards(environment, what.logs).await?;
+    for tests in &step.tests {
+        let up = environment.upload(Upload::Dir(task.dir.join(tests)), "/tests").await;
+        up.map_err(|e| Raised::new("AddTestsDirError", &e.to_string(), DURING))?;
+    }
+    let name = script.rsplit('/').next().unwrap_or(script);
+    let script = quoted(&environment.locate(&format!("/tests/{name}")));
+    let root = Some("root".to_string());
+    // Most test scripts are not executable in their repositories.
+    environment.exec(&Command { user: root, ..Command::new(&format!("chmod +x {script}")) }).await.map_err(failed)?;
+    let spec = task.spec(step);
+    let own = resolve_all(&task.config.verifier_env(spec), |name| std::env::var(name).ok());
+    let own = own.map_err(|e| Raised::new("ValueError", &e.to_string(), DURING))?;
+    let command = Command {
+        user: task.config.verifier_user(spec).map(ToString::to_string),
+        workdir: task.config.environment.workdir.clone(),
+        env: own.into_iter().chain(what.env.iter().cloned()).collect(),
+        timeout: deadline.map(|at| at.saturating_duration_since(Instant::now())),
+        on_timeout: OnTimeout::Kill,
+        output: Some(OutputFile { path: "/logs/verifier/test-stdout.txt".to_string(), cap: OUTPUT_CAP }),
+        ..Command::new(&format!("({script})"))
+    };
+    // The exit code says nothing: only the reward counts.
+    let end = environment.exec(&command).await.map_err(failed)?;
+    if end.ended == Ended::TimedOut {
+        return Ok(None);
+    }
+    environment.hand_over().await.map_err(failed)?;
+    Ok(Some(()))
+}
+
+/// Removes rewards that are there before the tests run: an agent could have written them.
+async fn forget_rewards(environment: &dyn Environment, logs: &Dir) -> Result<(), Raised> {
+    let failed = |why: &str| Raised::new("RuntimeError", why, DURING);
+    let paths = REWARDS.map(|name| quoted(&environment.locate(&format!("/logs/verifier/{name}"))));
+    let remove = Command::new(&format!("rm -rf -- {}", paths.join(" ")));
+    let remove = Command { user: Some("root".to_string()), ..remove };
+    environment.exec(&remove).await.map_err(|e| failed(&e.to_string()))?;
+    for name in REWARDS {
+        match logs.stat(name) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            _ => return Err(failed(&format!("a {name} from before the tests could not be removed"))),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,497 @@
+//! The native runner: tiny tasks run to their ends in the local environment, read back by our own
+//! reader.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::float_cmp,
+    clippy::indexing_slicing,
+    missing_docs
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pilothouse::environment::docker::DockerEngine;
+use pilothouse::follow::{Follower, Options};
+use pilothouse::harbor::Task;
+use pilothouse::harbor::write::config::{AgentConfig, JobConfig, TaskConfig};
+use pilothouse::harbor::write::{Claimant, WriteError};
+use pilothouse::job::{Fleet, Stamp, StateKind, Trial, TrialResult, tally};
+use pilothouse::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Plan, PlanError, RunError};
+use serde_json::Value;
+
+const PASS: &str = "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"";
+
+/// A place for tasks, jobs and scratch directories.
+struct Yard {
+    temp: tempfile::TempDir,
+    tasks: Vec<PathBuf>,
+}
+
+impl Yard {
+    fn new() -> Yard {
+        let temp = tempfile::tempdir().unwrap();
+        for dir in ["tasks", "scratch"] {
+            fs::create_dir(temp.path().join(dir)).unwrap();
+        }
+        Yard { temp, tasks: Vec::new() }
+    }
+
+    /// A task of these scripts; `toml` is appended to its `task.toml`.
+    fn task(mut self, name: &str, solve: &str, test: &str, toml: &str) -> Yard {
+        let dir = self.temp.path().join("tasks").join(name);
+        for sub in ["environment", "tests", "solution"] {
+            fs::create_dir_all(dir.join(sub)).unwrap();
+        }
+        let head = "schema_version = \"1.1\"\n";
+        fs::write(dir.join("task.toml"), format!("{head}{toml}\n")).unwrap();
+        fs::write(dir.join("instruction.md"), "Do it.\n").unwrap();
+        fs::write(dir.join("environment/Dockerfile"), "FROM scratch\n").unwrap();
+        fs::write(dir.join("solution/solve.sh"), format!("#!/bin/bash\n{solve}\n")).unwrap();
+        fs::write(dir.join("tests/test.sh"), format!("#!/bin/bash\n{test}\n")).unwrap();
+        self.tasks.push(dir);
+        self
+    }
+
+    fn config(&self, agent: &str, n: u32) -> JobConfig {
+        JobConfig {
+            job_name: "job".to_string(),
+            jobs_dir: self.temp.path().join("jobs").to_str().unwrap().to_string(),
+            n_concurrent_trials: n,
+            agents: vec![AgentConfig { name: Some(agent.to_string()), ..AgentConfig::default() }],
+            ..JobConfig::default()
+        }
+    }
+
+    fn plan(&self, config: JobConfig) -> Result<Plan, PlanError> {
+        let tasks: Vec<_> = self
+            .tasks
+            .iter()
+            .map(|dir| {
+                let path = dir.to_str().unwrap().to_string();
+                let source = Some("tasks".to_string());
+                let from = TaskConfig { path: Some(path), source, ..TaskConfig::default() };
+                (from, Arc::new(Task::load(dir).unwrap()))
+            })
+            .collect();
+        Plan::of(config, &tasks, Stamp::now())
+    }
+
+    /// Runs a job to its end, with `meanwhile` beside it.
+    fn run<F: Future<Output = ()>>(&self, config: JobConfig, meanwhile: impl FnOnce(Control, Plan) -> F) -> Finished {
+        self.try_run(config, meanwhile).unwrap()
+    }
+
+    fn try_run<F: Future<Output = ()>>(
+        &self,
+        config: JobConfig,
+        meanwhile: impl FnOnce(Control, Plan) -> F,
+    ) -> Result<Finished, RunError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let done = runtime.block_on(async {
+            let plan = self.plan(config).unwrap();
+            let who = Claimant { interval: Duration::from_millis(400), ..Claimant::default() };
+            let places = LocalPlaces { root: self.temp.path().join("scratch") };
+            let (job, control) = Job::begin(plan.clone(), &who, Arc::new(places)).unwrap();
+            let both = async { tokio::join!(job.run(), meanwhile(control, plan)).0 };
+            tokio::time::timeout(Duration::from_secs(120), both).await.expect("the job hangs")
+        });
+        runtime.shutdown_timeout(Duration::from_secs(2));
+        let left: Vec<_> = fs::read_dir(self.temp.path().join("scratch")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+        done
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.temp.path().join("jobs/job")
+    }
+
+    /// What our own reader finds.
+    fn read(&self) -> Read {
+        let mut fleet = Fleet::default();
+        let options = Options { owner: false, ..Options::default() };
+        Follower::new(vec![self.dir()], options).scan_once(&mut |events| {
+            events.into_iter().for_each(|event| fleet.apply(event));
+            true
+        });
+        assert!(fleet.problems.is_empty(), "{:?}", fleet.problems);
+        let tally = tally::count(&fleet, &tally::Options::default(), Stamp::now()).unwrap();
+        Read { fleet, tally }
+    }
+}
+
+struct Read {
+    fleet: Fleet,
+    tally: tally::Tally,
+}
+
+impl Read {
+    fn trial(&self, task: &str) -> &Trial {
+        let [job] = self.fleet.jobs() else { panic!("{} jobs", self.fleet.jobs().len()) };
+        job.trials.values().find(|t| &*t.task == task).unwrap_or_else(|| panic!("no trial of {task}"))
+    }
+
+    fn result(&self, task: &str) -> &TrialResult {
+        let trial = self.trial(task);
+        assert!(trial.problems.is_empty(), "{:?}", trial.problems);
+        trial.result.as_ref().unwrap()
+    }
+
+    /// Primary reward and exception type.
+    fn end(&self, task: &str) -> (Option<f64>, Option<&str>) {
+        let result = self.result(task);
+        (result.rewards.primary(), result.exception.as_ref().map(|e| &*e.kind))
+    }
+}
+
+async fn nothing(_: Control, _: Plan) {}
+
+fn trial_dir(plan: &Plan, task: &str) -> PathBuf {
+    let trial = plan.trials.iter().find(|t| t.task.short_name() == task).unwrap();
+    plan.dir().join(&trial.config.trial_name)
+}
+
+fn find(yard: &Yard, read: &Read, task: &str) -> PathBuf {
+    yard.dir().join(&*read.trial(task).name)
+}
+
+async fn until(what: impl Fn() -> bool) {
+    let begin = Instant::now();
+    while !what() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn every_kind_of_end_is_recorded_under_harbors_name() {
+    let check = "[ \"$(cat \"$APP_DIR/answer\")\" = 42 ] && r=1 || r=0; echo $r > \"$LOGS_DIR/verifier/reward.txt\"";
+    let yard = Yard::new()
+        .task("pass", "echo solving; echo 42 > answer; echo kept > \"$LOGS_DIR/artifacts/a\"", check, "")
+        .task("fail", "echo 41 > answer; exit 3", check, "")
+        .task("partial", "true", "echo '{\"b\": 1, \"reward\": 0.5}' > \"$LOGS_DIR/verifier/reward.json\"", "")
+        .task("no-reward", "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", "echo tested; exit 1", "")
+        .task("bad-reward", "true", "echo much > \"$LOGS_DIR/verifier/reward.txt\"", "")
+        .task("slow-verifier", "true", "trap '' TERM; sleep 60", "[verifier]\ntimeout_sec = 1.0")
+        .task("slow-agent", "echo begun; sleep 60", PASS, "[agent]\ntimeout_sec = 1.0")
+        .task(
+            "kept",
+            "mkdir out; echo x > out/f; echo y > y",
+            PASS,
+            "artifacts = [\"/app/out\", \"/app/y\", \"/app/no\"]",
+        )
+        .task("no-variable", "true", PASS, "[verifier.env]\nX = \"${PILOTHOUSE_TEST_NOT_SET}\"")
+        .task("sick", "true", PASS, "[environment.healthcheck]\ncommand = \"false\"\nretries = 2\ninterval_sec = 0.1")
+        .task("other-user", "true", PASS, "[agent]\nuser = \"somebody\"");
+    let done = yard.run(yard.config("oracle", 3), nothing);
+    assert_eq!(done, Finished { planned: 11, ended: 11, queued: 0, complete: true });
+    let read = yard.read();
+    assert_eq!(read.end("pass"), (Some(1.0), None));
+    assert_eq!(read.end("fail"), (Some(0.0), None));
+    assert_eq!(read.end("partial"), (Some(0.5), None));
+    // What the agent had put there was no reward of the tests.
+    assert_eq!(read.end("no-reward"), (None, Some("RewardFileNotFoundError")));
+    assert_eq!(read.end("bad-reward"), (None, Some("VerifierOutputParseError")));
+    assert_eq!(read.end("slow-verifier"), (None, Some("VerifierTimeoutError")));
+    // The verifier ran all the same.
+    assert_eq!(read.end("slow-agent"), (Some(1.0), Some("AgentTimeoutError")));
+    assert_eq!(read.end("kept"), (Some(1.0), None));
+    assert_eq!(read.end("no-variable"), (None, Some("ValueError")));
+    assert_eq!(read.end("sick"), (None, Some("HealthcheckError")));
+    assert_eq!(read.end("other-user"), (Some(1.0), Some("RuntimeError")));
+    assert!(read.result("sick").spans.agent.started.is_none());
+    assert_eq!(read.tally.jobs[0].state.kind, StateKind::Finished);
+    let all = read.tally.totals;
+    assert_eq!((all.planned, all.finished, all.passed, all.partial, all.failed), (11, 11, 4, 1, 1));
+    assert_eq!((all.errored, all.no_reward, all.phantom, all.cancelled), (7, 5, 0, 0));
+    let file = |task: &str, name: &str| fs::read_to_string(find(&yard, &read, task).join(name));
+    assert_eq!(file("pass", "agent/oracle.txt").unwrap(), "solving\n");
+    assert!(file("pass", "agent/exit-code.txt").is_err());
+    assert_eq!(file("fail", "agent/exit-code.txt").unwrap(), "3");
+    assert_eq!(file("slow-agent", "agent/oracle.txt").unwrap(), "begun\n");
+    assert_eq!(file("no-reward", "verifier/test-stdout.txt").unwrap(), "tested\n");
+    assert!(file("slow-agent", "exception.txt").unwrap().ends_with("timed out after 1.0 seconds\n"));
+    let status = |task: &str| -> Vec<String> {
+        let manifest = json(&find(&yard, &read, task).join("artifacts/manifest.json"));
+        let lines = manifest.as_array().unwrap();
+        lines
+            .iter()
+            .map(|a| format!("{} {}", a["destination"].as_str().unwrap(), a["status"].as_str().unwrap()))
+            .collect()
+    };
+    assert_eq!(status("pass"), ["artifacts/logs/artifacts ok"]);
+    let kept = ["logs/artifacts empty", "app/out ok", "app/y ok", "app/no failed"].map(|s| format!("artifacts/{s}"));
+    assert_eq!(status("kept"), kept);
+    assert_eq!(file("kept", "artifacts/app/out/f").unwrap(), "x\n");
+    let result = json(&find(&yard, &read, "partial").join("result.json"));
+    assert_eq!(result["verifier_result"]["rewards"]["b"], 1);
+    assert_eq!(result["agent_info"]["name"], "oracle");
+}
+
+#[test]
+fn nop_does_nothing() {
+    let yard =
+        Yard::new().task("t", "touch answer", "[ -e answer ]; echo $((1 - $?)) > $LOGS_DIR/verifier/reward.txt", "");
+    assert!(yard.run(yard.config("nop", 1), nothing).complete);
+    let read = yard.read();
+    assert_eq!(read.end("t"), (Some(0.0), None));
+    assert!(fs::read_dir(find(&yard, &read, "t").join("agent")).unwrap().next().is_none());
+}
+
+#[test]
+fn a_stop_in_the_middle_records_what_ran_and_leaves_no_phantom() {
+    let wait = "echo working; touch \"$LOGS_DIR/agent/here\"; sleep 60";
+    let grade = "touch \"$LOGS_DIR/verifier/here\"; sleep 60";
+    let yard = Yard::new()
+        .task("done", "true", PASS, "")
+        .task("agent-works", wait, PASS, "")
+        .task("late", "sleep 60", grade, "[agent]\ntimeout_sec = 0.5")
+        .task("never", "true", PASS, "");
+    let done = yard.run(yard.config("oracle", 2), async |control, plan| {
+        let there = |task: &str, file: &str| trial_dir(&plan, task).join(file).exists();
+        until(|| there("agent-works", "agent/here") && there("late", "verifier/here")).await;
+        control.cancel();
+    });
+    assert_eq!(done, Finished { planned: 4, ended: 3, queued: 1, complete: false });
+    let read = yard.read();
+    assert_eq!(read.end("done"), (Some(1.0), None));
+    assert_eq!(read.end("agent-works"), (None, Some("CancelledError")));
+    // Its agent's time was over before; but it was not graded, so it is not done.
+    assert_eq!(read.end("late"), (None, Some("CancelledError")));
+    let totals = read.tally.totals;
+    assert_eq!((totals.phantom, totals.cancelled, totals.orphaned, totals.running), (0, 2, 0, 0));
+    // Of files that are so new, a reader can not tell whether somebody goes on.
+    let tomorrow = Stamp::now().checked_add(jiff::SignedDuration::from_hours(24)).unwrap();
+    assert_eq!(read.fleet.jobs()[0].state(tomorrow).kind, StateKind::Interrupted);
+    assert!(!yard.dir().join("never").exists() && read.fleet.jobs()[0].trials.len() == 3);
+    let output = find(&yard, &read, "agent-works").join("agent/oracle.txt");
+    assert_eq!(fs::read_to_string(output).unwrap(), "working\n");
+    let job = json(&yard.dir().join("result.json"));
+    assert_eq!((&job["stats"]["n_running_trials"], &job["finished_at"]), (&Value::from(0), &Value::Null));
+}
+
+#[test]
+fn a_drain_lets_what_runs_end_and_begins_nothing() {
+    let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 0.5";
+    let yard = Yard::new().task("runs", wait, PASS, "").task("never", "true", PASS, "");
+    let done = yard.run(yard.config("oracle", 1), async |control, plan| {
+        until(|| trial_dir(&plan, "runs").join("agent/here").exists()).await;
+        control.drain();
+    });
+    assert_eq!(done, Finished { planned: 2, ended: 1, queued: 1, complete: false });
+    let read = yard.read();
+    assert_eq!((read.end("runs"), read.fleet.jobs()[0].trials.len()), ((Some(1.0), None), 1));
+}
+
+#[test]
+fn one_trial_can_be_stopped_alone() {
+    let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 60";
+    let yard = Yard::new().task("long", wait, PASS, "").task("next", "true", PASS, "");
+    let done = yard.run(yard.config("oracle", 1), async |control, plan| {
+        until(|| trial_dir(&plan, "long").join("agent/here").exists()).await;
+        control.cancel_trial(&plan.trials[0].config.trial_name);
+    });
+    assert!(done.complete);
+    let read = yard.read();
+    assert_eq!(read.end("long"), (None, Some("CancelledError")));
+    assert_eq!(read.end("next"), (Some(1.0), None));
+}
+
+#[test]
+fn no_more_trials_than_slots_run_at_a_time_and_slots_can_be_changed() {
+    let mut yard = Yard::new();
+    let count = yard.temp.path().join("count");
+    fs::create_dir(&count).unwrap();
+    // Each says that it is there, and how many it sees.
+    let at = count.display();
+    let solve = format!("touch {at}/$$; ls {at} | wc -l; sleep 0.3; rm {at}/$$");
+    for i in 0..8 {
+        yard = yard.task(&format!("t{i}"), &solve, PASS, "");
+    }
+    let done = yard.run(yard.config("oracle", 1), async |control, plan| {
+        until(|| trial_dir(&plan, "t2").exists()).await;
+        control.set_slots(3);
+    });
+    assert!(done.complete);
+    let read = yard.read();
+    let seen: Vec<u32> = (0..8)
+        .map(|i| {
+            let path = find(&yard, &read, &format!("t{i}")).join("agent/oracle.txt");
+            fs::read_to_string(path).unwrap().trim().parse().unwrap()
+        })
+        .collect();
+    assert!(seen[..2].iter().all(|n| *n == 1), "{seen:?}");
+    assert!(seen.iter().all(|n| *n <= 3) && seen.iter().any(|n| *n > 1), "{seen:?}");
+    let started: Vec<_> = (0..8).map(|i| read.result(&format!("t{i}")).started.unwrap()).collect();
+    assert!(started.is_sorted(), "not in the order of the plan");
+    assert_eq!(read.tally.totals.passed, 8);
+}
+
+#[test]
+fn a_retry_keeps_the_failed_attempt() {
+    let yard = Yard::new();
+    let flag = yard.temp.path().join("flag");
+    // The first attempt's verifier variable comes from a check that fails once.
+    let health = format!(
+        "[environment.healthcheck]\ncommand = \"[ -e {0} ] || (touch {0}; false)\"\nretries = 1",
+        flag.display()
+    );
+    let yard = yard.task("flaky", "true", PASS, &health).task("hopeless", "true", "true", "");
+    let mut config = yard.config("oracle", 2);
+    config.retry.max_retries = 2;
+    config.retry.min_wait_sec = 0.2;
+    assert!(yard.run(config, nothing).complete);
+    let read = yard.read();
+    assert_eq!(read.end("flaky"), (Some(1.0), None));
+    let first = json(&find(&yard, &read, "flaky").join("retries/1/result.json"));
+    assert_eq!(first["exception_info"]["exception_type"], "HealthcheckError");
+    // What the table does not retry is not.
+    assert_eq!(read.end("hopeless"), (None, Some("RewardFileNotFoundError")));
+    assert!(!find(&yard, &read, "hopeless").join("retries").exists());
+    assert_eq!(json(&yard.dir().join("result.json"))["stats"]["n_retries"], 1);
+}
+
+#[test]
+fn a_job_that_somebody_else_took_over_stops_and_writes_nothing_more() {
+    let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 60";
+    let yard = Yard::new().task("long", wait, PASS, "").task("next", "true", PASS, "");
+    let before = std::cell::RefCell::new(Vec::new());
+    let done = yard.try_run(yard.config("oracle", 1), async |_, plan| {
+        until(|| trial_dir(&plan, "long").join("agent/here").exists()).await;
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let lease = plan.dir().join("pilothouse.lease");
+        let mut note = json(&lease);
+        note["token"] = "somebody-else".into();
+        let other = plan.dir().join("other");
+        fs::write(&other, note.to_string()).unwrap();
+        fs::rename(other, &lease).unwrap();
+        before.replace(fs::read(plan.dir().join("result.json")).unwrap());
+    });
+    assert!(matches!(done, Err(RunError::Write(WriteError::Lease { .. }))), "{done:?}");
+    assert_eq!(fs::read(yard.dir().join("result.json")).unwrap(), *before.borrow());
+    assert_eq!(json(&yard.dir().join("pilothouse.lease"))["token"], "somebody-else");
+    let read = yard.read();
+    assert!(read.trial("long").result.is_none() && read.fleet.jobs()[0].trials.len() == 1);
+}
+
+#[test]
+fn what_is_not_run_is_refused_by_name_before_anything_is_made() {
+    let yard = Yard::new().task("hooks", "true", PASS, "[[verifier.collect]]\ncommand = \"true\"");
+    let config = yard.config("terminus-2", 1);
+    let Err(PlanError::Refused(lines)) = yard.plan(config) else { panic!("planned") };
+    let text = lines.join("\n");
+    assert!(text.contains("terminus-2") && text.contains("hooks") && text.contains("collect"), "{text}");
+    assert!(!yard.temp.path().join("jobs").exists());
+}
+
+/// Task → rewards and exception type of every result in a job dir.
+fn ends(dir: &Path) -> BTreeMap<String, (String, Option<String>)> {
+    let mut out = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap().flatten() {
+        let Ok(bytes) = fs::read(entry.path().join("result.json")) else { continue };
+        let result: Value = serde_json::from_slice(&bytes).unwrap();
+        let rewards = result["verifier_result"]["rewards"].to_string();
+        let kind = result["exception_info"]["exception_type"].as_str().map(str::to_string);
+        out.insert(result["task_name"].as_str().unwrap().to_string(), (rewards, kind));
+    }
+    out
+}
+
+/// Containers of a job that are still there, by the engine's own command line.
+fn left_of(job: &str) -> String {
+    let label = format!("label={}={job}", pilothouse::environment::labels::JOB);
+    let list = |what: &[&str]| {
+        let out = std::process::Command::new("docker").args(what).args(["--filter", &label]).output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    list(&["ps", "-aq"]) + &list(&["network", "ls", "-q"])
+}
+
+/// Runs a job in containers; gives its id, too. None, said aloud, where there is no engine or image.
+fn in_containers<F: Future<Output = ()>>(
+    yard: &Yard,
+    config: JobConfig,
+    meanwhile: impl FnOnce(Control, Plan) -> F,
+) -> Option<(Finished, String)> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ran = runtime.block_on(async {
+        let engine = DockerEngine::connect().await.map_err(|e| e.to_string())?;
+        let here = engine.image("tb-base:1").await.map_err(|e| e.to_string())?;
+        here.ok_or("no image tb-base:1 (data/tools/build-base-image.sh)")?;
+        let plan = yard.plan(config).unwrap();
+        DockerPlaces::check(&plan).unwrap();
+        let places = Arc::new(DockerPlaces::open(engine, &plan, "tests").await.unwrap());
+        let (job, control) = Job::begin(plan.clone(), &Claimant::default(), places.clone()).unwrap();
+        let id = plan.id.clone();
+        let both = async { tokio::join!(job.run(), meanwhile(control, plan)).0 };
+        let done = tokio::time::timeout(Duration::from_secs(300), both).await.expect("the job hangs").unwrap();
+        places.close().await.unwrap();
+        Ok::<_, String>((done, id))
+    });
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    ran.inspect_err(|why| support::skipped(&format!("runner in containers: {why}"))).ok()
+}
+
+#[test]
+fn in_containers_limits_and_stops_leave_outputs_and_nothing_else() {
+    let image = "[environment]\ndocker_image = \"tb-base:1\"";
+    let limits = format!("[agent]\ntimeout_sec = 2.0\n[verifier]\ntimeout_sec = 2.0\n{image}");
+    let pass = "echo 1 > /logs/verifier/reward.txt";
+    let yard = Yard::new()
+        .task("slow-agent", "echo begun; sleep 60", pass, &limits)
+        .task("slow-verifier", "true", "trap '' TERM; echo tested; sleep 60", &limits)
+        .task("long", "echo working; touch /logs/agent/here; sleep 600", pass, image);
+    let ran = in_containers(&yard, yard.config("oracle", 3), async |control, plan| {
+        let there = |task: &str, file: &str| trial_dir(&plan, task).join(file).exists();
+        let over = || there("slow-agent", "result.json") && there("slow-verifier", "result.json");
+        until(|| over() && there("long", "agent/here")).await;
+        control.cancel();
+    });
+    let Some((done, id)) = ran else { return };
+    assert_eq!(done, Finished { planned: 3, ended: 3, queued: 0, complete: false });
+    let read = yard.read();
+    assert_eq!(read.end("slow-agent"), (Some(1.0), Some("AgentTimeoutError")));
+    assert_eq!(read.end("slow-verifier"), (None, Some("VerifierTimeoutError")));
+    assert_eq!(read.end("long"), (None, Some("CancelledError")));
+    let file = |task: &str, name: &str| fs::read_to_string(find(&yard, &read, task).join(name)).unwrap();
+    assert_eq!(file("slow-agent", "agent/oracle.txt"), "begun\n");
+    assert_eq!(file("slow-verifier", "verifier/test-stdout.txt"), "tested\n");
+    assert_eq!(file("long", "agent/oracle.txt"), "working\n");
+    assert_eq!(left_of(&id), "");
+}
+
+/// The recorded tasks in containers: rewards and exception types as Harbor recorded them.
+#[test]
+fn in_containers_the_recorded_tasks_end_as_under_harbor() {
+    let Some(shared) = support::shared() else {
+        return support::skipped("no recorded jobs beside the checkout");
+    };
+    for (agent, recorded) in [("oracle", "a-oracle-all-0.21.0"), ("nop", "g3-nop-0.21.0")] {
+        let mut expected = ends(&shared.join("data/jobs").join(recorded));
+        let mut yard = Yard::new();
+        for entry in fs::read_dir(shared.join("data/tasks")).unwrap().flatten() {
+            let task = Task::load(&entry.path()).unwrap();
+            match task.config.steps.is_empty() {
+                true if expected.contains_key(&task.name) => yard.tasks.push(entry.path()),
+                // Of several steps: refused so far.
+                _ => drop(expected.remove(&task.name)),
+            }
+        }
+        yard.tasks.sort();
+        let Some((done, id)) = in_containers(&yard, yard.config(agent, 3), nothing) else { return };
+        assert!(done.complete, "{done:?}");
+        assert_eq!(ends(&yard.dir()), expected, "{agent}");
+        assert_eq!(yard.read().tally.totals.phantom, 0);
+        assert_eq!(left_of(&id), "");
+    }
+}
