@@ -7,6 +7,7 @@ pub mod detail;
 pub mod detail_worker;
 pub mod effect;
 pub mod filter;
+pub mod inbox;
 pub mod input;
 pub mod key;
 pub mod menus;
