@@ -6,8 +6,9 @@
 //! waits.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::job::{JobKey, Stamp};
+use crate::job::{Job, JobKey, Stamp};
 
 /// Takes orders; never blocks. What comes of an order is told as [`News`].
 pub trait Helm: Send {
@@ -47,7 +48,7 @@ impl Signal {
 }
 
 /// A wish of the operator that reaches beyond the screen. The first five are for the owner's side.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum Order {
     /// So many trial slots; what runs runs on.
     Slots(usize),
@@ -60,7 +61,7 @@ pub enum Order {
     /// Cancel was asked for before: wait less for what is left.
     Hurry,
     /// Look who works on a job and what a stop would touch; nothing is sent.
-    Survey(Place),
+    Survey(Place, Arc<Job>),
     /// Send a signal to the process that a survey found, then wait for its end.
     Stop(Place, Signal),
     /// Look what a stop left behind.

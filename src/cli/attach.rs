@@ -104,6 +104,7 @@ pub fn on_screen(
             counting,
             prepare,
             leave,
+            steering: None,
         },
     );
     remote.stop();
