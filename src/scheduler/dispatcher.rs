@@ -151,6 +151,20 @@ impl Job {
     /// # Errors
     /// See [`RunError`].
     pub fn begin(plan: Plan, who: &Claimant, places: Arc<dyn Places>) -> Result<(Job, Control), RunError> {
+        let writer = plan.begin(who)?;
+        Job::with(plan, writer, who, places)
+    }
+
+    /// A plan's job, whose directory `writer` writes.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub fn with(
+        plan: Plan,
+        writer: JobWriter,
+        who: &Claimant,
+        places: Arc<dyn Places>,
+    ) -> Result<(Job, Control), RunError> {
         let mut agents = HashMap::new();
         for config in &plan.config.agents {
             let name = config.name.clone().unwrap_or_default();
@@ -170,7 +184,6 @@ impl Job {
         let retry = Retry { rules, overrides: config.override_error_policy.clone() };
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
-        let writer = plan.begin(who)?;
         let (to, wishes) = mpsc::unbounded_channel();
         let (status, told) = watch::channel(Status::of(&policy));
         let control = Control { wishes: to, status: told };
@@ -243,7 +256,9 @@ impl Job {
             let _ = self.writer.leave(now);
             return Err(error);
         }
-        let (planned, ended, queued) = (self.plan.trials.len(), self.policy.over(), self.policy.queued());
+        let before = self.plan.before();
+        let (planned, ended) = (self.plan.trials.len() + before, self.policy.over() + before);
+        let queued = self.policy.queued();
         let complete = ended == planned && self.policy.stopped() != Stop::Cancel;
         if complete { self.writer.finish(now) } else { self.writer.leave(now) }?;
         Ok(Finished { planned, ended, queued, complete })
