@@ -32,7 +32,12 @@ pub struct Start {
 
 /// Runs the screen until it is left; gives the exit code.
 pub fn run(common: &Common, start: Start) -> u8 {
-    match show(common, start) {
+    code(show(common, start))
+}
+
+/// The exit code of a screen that was left.
+pub fn code(left: Result<Left, TtyError>) -> u8 {
+    match left {
         Ok(Left::Quit | Left::Gone) => super::FINE,
         Ok(Left::Signal(_)) => super::SIGNAL,
         Ok(Left::Fell) => super::FAULT,

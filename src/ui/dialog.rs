@@ -33,7 +33,8 @@ pub fn paragraph(text: &str, columns: usize) -> Vec<String> {
     wrap_words(bare, columns - indent).into_iter().map(|row| format!("{blank}{row}")).collect()
 }
 
-fn lines(said: &Said, columns: usize, pen: Pen) -> Vec<Line<'static>> {
+/// The rows of one thing that is said.
+pub fn lines(said: &Said, columns: usize, pen: Pen) -> Vec<Line<'static>> {
     match said {
         Said::Text(t, text) => {
             paragraph(text, columns).into_iter().map(|row| Line::styled(row, tone(*t, pen))).collect()

@@ -39,8 +39,8 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if view == View::Trial && model.room() == Room::Compact {
-                // One trial needs the rows that there are.
+            if matches!(view, View::Trial | View::Stop) && model.room() == Room::Compact {
+                // One trial, one stop needs the rows that there are.
                 lines.truncate(1);
             }
             let head = u16::try_from(lines.len()).unwrap_or(3).min(area.height - 1);

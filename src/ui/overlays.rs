@@ -8,7 +8,7 @@ use ratatui::widgets::Clear;
 use super::fit::{Piece, cut, left, piece, right, spread, width, wrap_words};
 use super::pane;
 use super::style::Pen;
-use crate::app::action::{Action, Context, available};
+use crate::app::action::{Action, Context, Spec, available};
 use crate::app::helm::Side;
 use crate::app::model::{Model, Room, View};
 use crate::app::overlay::{Menu, Overlay, Palette, PromptKind};
@@ -64,7 +64,10 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         pieces.push(piece("1 3 5 6 views", pen.dim(), 2));
     }
     let mut rank = 1;
-    for spec in available(context).filter(|s| !s.footer.is_empty()) {
+    let audited = model.steer.stop.as_ref().is_some_and(|s| s.audit.is_some());
+    let of_audit = |a: Action| matches!(a, Action::Open | Action::MendAll | Action::Refresh);
+    let useful = |s: &&Spec| context != Context::Stop || audited || !of_audit(s.action);
+    for spec in available(context).filter(|s| !s.footer.is_empty()).filter(useful) {
         let Some(key) = spec.keys.first() else { continue };
         // Who runs the job looks for these first.
         let mine = model.steer.holds() && matches!(spec.action, Action::Live | Action::Stop);

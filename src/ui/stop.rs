@@ -5,12 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 
 use super::dialog::paragraph;
-use super::fit::{cut, left, width};
+use super::fit::{left, width};
 use super::pane;
 use super::style::Pen;
 use crate::app::helm::{Audit, Finding, Side, Stopping, Waiting};
 use crate::app::model::Model;
-use crate::app::steer::ask::{ran, trials, words};
+use crate::app::steer::ask::{Said, doing, ran, trials};
 use crate::app::steer::at_work;
 use crate::app::steer::stop::StopState;
 use crate::job::time;
@@ -47,39 +47,15 @@ fn say(out: &mut Vec<Line<'static>>, text: &str, style: ratatui::style::Style, c
     out.extend(paragraph(text, columns).into_iter().map(|row| Line::styled(row, style)));
 }
 
-/// What happened so far, in the order in which it did.
+/// What was found first, then how it came to that.
 fn story(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec<Line<'static>> {
     let mut out = Vec::new();
-    let ago = |at| time::words(time::age(at, model.now).as_secs_f64());
-    if let Some((at, signal)) = stop.asked {
-        let who = match (signal, &stop.survey) {
-            (Some(signal), Some(Ok(survey))) => format!("{} sent to pid {}", signal.word(), survey.pid),
-            (Some(signal), _) => format!("{} sent", signal.word()),
-            (None, _) => "asked to stop".to_string(),
-        };
-        match &stop.ended {
-            Some((end, words)) => {
-                let took = time::words(time::seconds_between(at, *end).unwrap_or(0.0));
-                say(&mut out, &format!("{who}; ended after {took}: {words}"), pen.strong(), columns);
-            }
-            None => {
-                say(&mut out, &format!("{who} {} ago", ago(at)), pen.strong(), columns);
-                out.extend(patience(model, stop.waiting.as_ref(), pen, columns));
-            }
-        }
-    } else if let Some((_, words)) = &stop.ended {
-        say(&mut out, words, pen.strong(), columns);
-    }
+    let known = matches!(stop.audit, Some(Ok(_)));
     match &stop.audit {
-        None if stop.ended.is_some() => say(&mut out, "looking what it left behind", pen.dim(), columns),
-        Some(Err(why)) => {
-            say(&mut out, &format!("no audit: {why}"), pen.alarm(), columns);
-            say(&mut out, "r looks again", pen.dim(), columns);
-        }
+        Some(Err(why)) => say(&mut out, &format!("no audit: {why}; r looks again"), pen.alarm(), columns),
         Some(Ok(audit)) => {
             if !audit.counts.is_empty() {
-                let clean = audit.findings.is_empty();
-                let style = if clean { pen.good() } else { pen.text() };
+                let style = if audit.findings.is_empty() { pen.good() } else { pen.strong() };
                 say(&mut out, &format!("left behind: {}", audit.counts.join(", ")), style, columns);
             }
             for unseen in &audit.unseen {
@@ -90,6 +66,30 @@ fn story(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec<Line<
             }
         }
         None => {}
+    }
+    let style = if known { pen.dim() } else { pen.strong() };
+    if let Some((at, signal)) = stop.asked {
+        let who = match (signal, &stop.survey) {
+            (Some(signal), Some(Ok(survey))) => format!("{} sent to pid {}", signal.word(), survey.pid),
+            (Some(signal), _) => format!("{} sent", signal.word()),
+            (None, _) => "asked to stop".to_string(),
+        };
+        match &stop.ended {
+            Some((end, words)) => {
+                let took = time::words(time::seconds_between(at, *end).unwrap_or(0.0));
+                say(&mut out, &format!("{who}; ended after {took}: {words}"), style, columns);
+            }
+            None => {
+                let ago = time::words(time::age(at, model.now).as_secs_f64());
+                say(&mut out, &format!("{who} {ago} ago"), style, columns);
+                out.extend(patience(model, stop.waiting.as_ref(), pen, columns));
+            }
+        }
+    } else if let Some((_, words)) = &stop.ended {
+        say(&mut out, words, style, columns);
+    }
+    if stop.audit.is_none() && !stop.waits() {
+        say(&mut out, "looking what it left behind", pen.dim(), columns);
     }
     out
 }
@@ -132,11 +132,10 @@ fn left_behind(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec
     rows.sort_by_key(|r| r.started);
     out.push(Line::raw(""));
     say(&mut out, &format!("{} still at work", trials(rows.len())), pen.strong(), columns);
-    let name = rows.iter().map(|r| width(&r.task)).max().unwrap_or(0).min(columns / 2);
     for row in rows {
         let ran = ran(row, model.now).map_or(pen.unknown().to_string(), time::words);
-        let line = format!("  {}  {:>10}  {}", left(&row.task, name, pen), ran, words(row.phase));
-        out.push(Line::raw(cut(&line, columns, pen)));
+        let said = Said::Row(row.task.to_string(), format!("{}, {ran}", doing(row.phase)));
+        out.extend(super::dialog::lines(&said, columns.min(90), pen));
     }
     for left in stop.waiting.iter().flat_map(|w| &w.left) {
         say(&mut out, &format!("  {left}"), pen.dim(), columns);
@@ -200,7 +199,9 @@ fn findings(
     }
     let height = usize::from(area.height);
     let below = detail.len().min(height / 2);
-    let above = head.len().min(height.saturating_sub(below + 1) / 2);
+    // The list keeps three rows.
+    let rest = height.saturating_sub(below + 1);
+    let above = head.len().min(rest.saturating_sub(rows.len().min(3)).max(rest / 2));
     let middle = height.saturating_sub(above + below + 1);
     let skip = (stop.cursor + 1).saturating_sub(middle);
     head.truncate(above);

@@ -248,17 +248,24 @@ pub fn words(phase: Phase) -> String {
     }
 }
 
+/// The same in one or two words.
+pub fn doing(phase: Phase) -> &'static str {
+    match phase {
+        Phase::AgentRunning(_) => "agent",
+        Phase::AgentSetup => "agent setup",
+        Phase::EnvironmentSetup => "environment",
+        Phase::TearingDown => "tearing down",
+        phase => phase.word(),
+    }
+}
+
 /// Running trials by name, the longest at work first, each with what it does; the rest is counted.
 pub fn names(model: &Model, key: JobKey, out: &mut Content) {
     let mut rows: Vec<&Row> = at_work(model, key).collect();
     rows.sort_by_key(|r| r.started);
     for row in rows.iter().take(NAMED) {
         let ran = ran(row, model.now).map_or("-".to_string(), time::words);
-        let doing = match row.phase {
-            Phase::AgentRunning(_) => "agent".to_string(),
-            phase => words(phase),
-        };
-        out.text.push(Said::Row(row.task.to_string(), format!("{doing}, {ran}")));
+        out.text.push(Said::Row(row.task.to_string(), format!("{}, {ran}", doing(row.phase))));
     }
     if rows.len() > NAMED {
         out.say(Tone::Plain, format!("  and {} more", rows.len() - NAMED));

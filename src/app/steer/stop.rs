@@ -268,14 +268,22 @@ pub fn mend_content(model: &Model, which: Option<usize>) -> Content {
         out.say(Tone::Strong, format!("{}: {}", f.kind, f.what));
         out.say(Tone::Plain, format!("  {}", f.mend.as_deref().unwrap_or("-")));
     }
-    out.offer(Deed::Keep, "leave it as it is", "");
-    let label = match findings.len() {
-        0 => return out,
-        1 => "mend it".to_string(),
-        n => format!("mend all {n}"),
-    };
-    out.title = format!("mend {}?", if findings.len() == 1 { "this" } else { "these" });
-    out.offer(Deed::Mend, label, "");
+    match findings.len() {
+        0 => {
+            out.say(Tone::Plain, "nothing is left to mend");
+            out.offer(Deed::Keep, "close", "");
+        }
+        1 => {
+            out.title = "mend this?".to_string();
+            out.offer(Deed::Keep, "leave it as it is", "");
+            out.offer(Deed::Mend, "mend it", "");
+        }
+        n => {
+            out.title = format!("mend these {n}?");
+            out.offer(Deed::Keep, "leave them as they are", "");
+            out.offer(Deed::Mend, format!("mend all {n}"), "");
+        }
+    }
     out
 }
 
@@ -295,10 +303,11 @@ pub fn content(model: &Model, key: JobKey) -> Content {
             }
         }
         Some(Ok(survey)) => {
-            out.say(Tone::Strong, format!("pid {}", survey.pid));
-            survey.process.iter().for_each(|line| out.say(Tone::Plain, line.clone()));
+            // What it costs and what is to be known comes before what is long.
+            survey.touched.iter().for_each(|line| out.say(Tone::Strong, line.clone()));
             survey.warnings.iter().for_each(|line| out.say(Tone::Alarm, line.clone()));
-            survey.touched.iter().for_each(|line| out.say(Tone::Plain, line.clone()));
+            out.say(Tone::Plain, format!("pid {}", survey.pid));
+            survey.process.iter().for_each(|line| out.say(Tone::Plain, line.clone()));
             names(model, key, &mut out);
             for way in &survey.ways {
                 out.offer(Deed::Send(way.signal), format!("stop with {}", way.signal.word()), way.price.clone());
