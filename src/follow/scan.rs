@@ -26,6 +26,8 @@ const WORKERS: usize = 2;
 const BUNDLE: usize = 32;
 /// Size of a `lock.json` that takes so long to read that the job is shown before, without its plan.
 const BIG_LOCK: u64 = 1 << 20;
+/// Trials that are looked at before it: more than any screen has rows, fewer than [`MANY`].
+const SCREENFUL: usize = 96;
 /// Foreign directories that are named one by one.
 const MAX_FOREIGN: usize = 100;
 /// Times this far ahead of our clock are reported.
@@ -444,7 +446,7 @@ impl Followed {
         }
         let first = self.emitted.is_none();
         if first && ids.get(1).copied().flatten().is_some_and(|lock| lock.size() > BIG_LOCK) {
-            self.introduce(dir, out);
+            self.introduce(dir, env, out);
         }
         let mut bytes: [Option<Vec<u8>>; 3] = [None, None, None];
         let mut problems: Vec<Problem> = Vec::new();
@@ -501,14 +503,27 @@ impl Followed {
         self.emit_facts(out);
     }
 
-    /// Says which job this is before its plan of thousands of trials is read.
-    fn introduce(&self, dir: &Dir, out: &mut Out<'_>) {
+    /// Says which job this is, and what its first trials are, before its plan of thousands is read.
+    fn introduce(&mut self, dir: &Dir, env: &Env, out: &mut Out<'_>) {
         let read = |name: &str| probe::read_json(dir, name).ok().map(|file| file.data);
         let (config, result) = (read("config.json"), read("result.json"));
         let mut facts = job_files::job_facts(&self.path, config.as_deref(), None, result.as_deref());
         // What is wrong is said once, when everything was looked at.
         facts.problems.clear();
-        out.push(JobEvent::Job(self.key, Box::new(facts)));
+        out.push(JobEvent::Job(self.key, Box::new(facts.clone())));
+        self.own = facts;
+        self.facts_changed = false;
+        let mut names: Vec<OsString> = match dir.list() {
+            Ok(entries) => entries.into_iter().filter(discover::may_be_trial).map(|e| e.name).collect(),
+            Err(_) => Vec::new(),
+        };
+        let known = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        if names.len() > SCREENFUL {
+            names.select_nth_unstable(SCREENFUL);
+            names.truncate(SCREENFUL);
+        }
+        self.look_at(dir, env, &names, false, out);
+        out.push(JobEvent::Scanning(self.key, u32::try_from(names.len()).unwrap_or(0), known));
         out.flush();
     }
 
