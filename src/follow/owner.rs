@@ -44,8 +44,12 @@ impl Census {
     /// Looks through this host's processes.
     pub fn take() -> Census {
         let mut census = Census::default();
+        let myself = std::process::id();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
+            if pid == myself {
+                continue;
+            }
             let Ok(files) = fs::read_dir(entry.path().join("fd")) else {
                 census.hidden.extend(entry.metadata().map(|m| m.uid()));
                 continue;
@@ -83,10 +87,9 @@ impl Census {
     }
 }
 
-/// Whether a known owner is still there: one look at its start time. This process outlives the jobs
-/// that it runs, so that it has to be asked anew.
+/// Whether a known owner is still there: one look at its start time.
 pub fn alive(owner: &Owner) -> bool {
-    owner.pid != std::process::id() && start_time(owner.pid) == Some(owner.started)
+    start_time(owner.pid) == Some(owner.started)
 }
 
 /// Metadata of the open file if it is named `job.log`. The link's text is looked at first, so that

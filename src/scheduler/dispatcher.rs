@@ -50,41 +50,10 @@ enum Wish {
     Cancel(String),
 }
 
-/// How a job stands at one moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Status {
-    /// Trial slots.
-    pub slots: usize,
-    /// Trials at work.
-    pub running: usize,
-    /// Trials that wait for their next attempt.
-    pub waiting: usize,
-    /// Trials that have not begun.
-    pub queued: usize,
-    /// Trials whose result stands.
-    pub over: usize,
-    /// How far it is stopped.
-    pub stop: Stop,
-}
-
-impl Status {
-    fn of(policy: &Policy) -> Status {
-        Status {
-            slots: policy.slots(),
-            running: policy.running(),
-            waiting: policy.waiting(),
-            queued: policy.queued(),
-            over: policy.over(),
-            stop: policy.stopped(),
-        }
-    }
-}
-
 /// Steers a job; clones steer the same. What comes after the job's end is lost.
 #[derive(Debug, Clone)]
 pub struct Control {
     wishes: mpsc::UnboundedSender<Wish>,
-    status: watch::Receiver<Status>,
 }
 
 impl std::fmt::Debug for Wish {
@@ -98,11 +67,6 @@ impl std::fmt::Debug for Wish {
 }
 
 impl Control {
-    /// How the job stands, and every change of it; closed at the job's end.
-    pub fn status(&self) -> watch::Receiver<Status> {
-        self.status.clone()
-    }
-
     /// More or fewer trial slots, at least one; what runs runs on.
     pub fn set_slots(&self, slots: usize) {
         let _ = self.wishes.send(Wish::Slots(slots));
@@ -132,7 +96,6 @@ pub struct Job {
     agents: HashMap<String, Arc<dyn Agent>>,
     policy: Policy,
     wishes: mpsc::UnboundedReceiver<Wish>,
-    status: watch::Sender<Status>,
     /// Keeps the channel open when nobody else steers.
     _control: Control,
     beat: Duration,
@@ -185,8 +148,7 @@ impl Job {
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
         let (to, wishes) = mpsc::unbounded_channel();
-        let (status, told) = watch::channel(Status::of(&policy));
-        let control = Control { wishes: to, status: told };
+        let control = Control { wishes: to };
         let job = Job {
             plan,
             writer,
@@ -194,7 +156,6 @@ impl Job {
             agents,
             policy,
             wishes,
-            status,
             _control: control.clone(),
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
@@ -218,7 +179,6 @@ impl Job {
             for order in self.policy.orders(self.begin.elapsed()) {
                 self.obey(order);
             }
-            self.tell();
             if self.work.is_empty() && (self.policy.is_over() || self.failed.is_some()) {
                 break;
             }
@@ -242,11 +202,6 @@ impl Job {
             }
         }
         self.close()
-    }
-
-    fn tell(&self) {
-        let now = Status::of(&self.policy);
-        self.status.send_if_modified(|told| std::mem::replace(told, now) != now);
     }
 
     fn close(mut self) -> Result<Finished, RunError> {

@@ -18,7 +18,7 @@ pub mod plan;
 pub mod policy;
 pub mod trial;
 
-pub use dispatcher::{Control, Finished, Job, RunError, Status};
+pub use dispatcher::{Control, Finished, Job, RunError};
 pub use docker::DockerPlaces;
 pub use plan::{Plan, PlanError, PlannedTrial};
 pub use trial::{LocalPlaces, Places};
