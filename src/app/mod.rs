@@ -8,6 +8,7 @@ pub mod detail_worker;
 pub mod effect;
 pub mod filter;
 pub mod helm;
+pub mod inbox;
 pub mod input;
 pub mod key;
 pub mod menus;
