@@ -7,6 +7,7 @@
 //! | [`owner`] | a thread that runs the job to its end, whoever watches |
 //! | [`preflight`] | what would fail every trial is said before the first |
 //! | [`headless`] | progress lines, signals, the report, the exit code |
+//! | [`watched`] | the same job on a screen of its own, steered by keys |
 
 pub mod headless;
 pub mod owner;
@@ -15,6 +16,7 @@ pub mod preflight;
 pub mod prepare;
 pub mod repo;
 pub mod tasks;
+pub mod watched;
 
 use std::io::{IsTerminal, Write as _};
 use std::time::Duration;
@@ -59,8 +61,8 @@ pub struct Run {
 }
 
 /// Runs it; gives the exit code.
-pub fn run(args: &Run, _common: &super::Common) -> u8 {
-    match begin(args) {
+pub fn run(args: &Run, common: &super::Common) -> u8 {
+    match begin(args, common) {
         Ok(code) => code,
         Err(Refusal(lines)) => {
             super::load::complain("run", &lines);
@@ -69,7 +71,7 @@ pub fn run(args: &Run, _common: &super::Common) -> u8 {
     }
 }
 
-fn begin(args: &Run) -> Result<u8, Refusal> {
+fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
     let out = Output { json: args.json, quiet: args.flags.quiet };
     if args.flags.print_config {
         let asked = prepare::ask(&args.flags)?;
@@ -91,6 +93,10 @@ fn begin(args: &Run) -> Result<u8, Refusal> {
     let invalid = prepared.invalid.clone();
     let owner = owner::start(prepared, terms(args, out))?;
     out.say(&format!("job dir {}", owner.dir.display()));
+    let watched = !args.headless && !args.json && !args.flags.quiet;
+    if watched && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return Ok(watched::run(owner, &invalid, out, common));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
         Ok(runtime) => Ok(runtime.block_on(headless::run(owner, &invalid, out))),

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
+use super::control::{Control, Wanted, Wishes, control};
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
 use super::trial::{Attempt, Places};
@@ -44,50 +45,6 @@ pub struct Finished {
     pub complete: bool,
 }
 
-enum Wish {
-    Slots(usize),
-    Stop(Stop),
-    Cancel(String),
-}
-
-/// Steers a job; clones steer the same. What comes after the job's end is lost.
-#[derive(Debug, Clone)]
-pub struct Control {
-    wishes: mpsc::UnboundedSender<Wish>,
-}
-
-impl std::fmt::Debug for Wish {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Wish::Slots(_) => "Slots",
-            Wish::Stop(_) => "Stop",
-            Wish::Cancel(_) => "Cancel",
-        })
-    }
-}
-
-impl Control {
-    /// More or fewer trial slots, at least one; what runs runs on.
-    pub fn set_slots(&self, slots: usize) {
-        let _ = self.wishes.send(Wish::Slots(slots));
-    }
-
-    /// Begins nothing new.
-    pub fn drain(&self) {
-        let _ = self.wishes.send(Wish::Stop(Stop::Drain));
-    }
-
-    /// Begins nothing new and stops what runs: outputs are recovered, `CancelledError` is recorded.
-    pub fn cancel(&self) {
-        let _ = self.wishes.send(Wish::Stop(Stop::Cancel));
-    }
-
-    /// Stops one running trial, by its name.
-    pub fn cancel_trial(&self, name: &str) {
-        let _ = self.wishes.send(Wish::Cancel(name.to_string()));
-    }
-}
-
 /// A job that has its directory and its lease, and is to be run.
 pub struct Job {
     plan: Plan,
@@ -95,9 +52,7 @@ pub struct Job {
     places: Arc<dyn Places>,
     agents: HashMap<String, Arc<dyn Agent>>,
     policy: Policy,
-    wishes: mpsc::UnboundedReceiver<Wish>,
-    /// Keeps the channel open when nobody else steers.
-    _control: Control,
+    wishes: Wishes,
     beat: Duration,
     begin: Instant,
     work: JoinSet<(usize, TrialFolder, TrialResult)>,
@@ -147,8 +102,8 @@ impl Job {
         let retry = Retry { rules, overrides: config.override_error_policy.clone() };
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
-        let (to, wishes) = mpsc::unbounded_channel();
-        let control = Control { wishes: to };
+        let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
+        let (control, wishes) = control(names, &policy);
         let job = Job {
             plan,
             writer,
@@ -156,7 +111,6 @@ impl Job {
             agents,
             policy,
             wishes,
-            _control: control.clone(),
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
             begin: Instant::now(),
@@ -179,6 +133,7 @@ impl Job {
             for order in self.policy.orders(self.begin.elapsed()) {
                 self.obey(order);
             }
+            self.wishes.tell(&self.policy);
             if self.work.is_empty() && (self.policy.is_over() || self.failed.is_some()) {
                 break;
             }
@@ -197,10 +152,11 @@ impl Job {
             let wake = [due, flush].into_iter().flatten().fold(beat, Duration::min);
             tokio::select! {
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => self.ended(done),
-                Some(wish) = self.wishes.recv() => self.wish(wish),
+                wanted = self.wishes.next() => self.want(&wanted),
                 () = sleep(wake) => {}
             }
         }
+        self.wishes.close();
         self.close()
     }
 
@@ -299,20 +255,14 @@ impl Job {
         }
     }
 
-    fn wish(&mut self, wish: Wish) {
-        match wish {
-            Wish::Slots(slots) => self.policy.set_slots(slots),
-            Wish::Stop(stop) => {
-                for trial in self.policy.stop(stop) {
-                    self.cancel(trial);
-                }
-            }
-            Wish::Cancel(name) => {
-                let trial = self.plan.trials.iter().position(|t| t.config.trial_name == name);
-                if let Some(trial) = trial.filter(|t| self.policy.cancel(*t)) {
-                    self.cancel(trial);
-                }
-            }
+    fn want(&mut self, wanted: &Wanted) {
+        if let Some(slots) = wanted.slots {
+            self.policy.set_slots(slots);
+        }
+        let mut stop = wanted.stop.map(|stop| self.policy.stop(stop)).unwrap_or_default();
+        stop.extend(wanted.cancel.iter().copied().filter(|t| self.policy.cancel(*t)));
+        for trial in stop {
+            self.cancel(trial);
         }
     }
 

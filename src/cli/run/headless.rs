@@ -97,7 +97,12 @@ impl Stops {
 }
 
 /// Follows a job to its end; gives the exit code.
-pub async fn run(mut owner: Owner, invalid: &[Invalid], out: Output) -> u8 {
+pub async fn run(owner: Owner, invalid: &[Invalid], out: Output) -> u8 {
+    run_on(owner, invalid, out, Stops::default()).await
+}
+
+/// The same for a job that signals may have reached before.
+pub async fn run_on(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops) -> u8 {
     let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds else {
         crate::cli::complain("signals can not be caught");
@@ -107,7 +112,7 @@ pub async fn run(mut owner: Owner, invalid: &[Invalid], out: Output) -> u8 {
         true => (None, None),
         false => follow(&owner.dir),
     };
-    let (mut fleet, mut progress, mut stops) = (Fleet::default(), Progress::default(), Stops::default());
+    let (mut fleet, mut progress) = (Fleet::default(), Progress::default());
     let ended = loop {
         tokio::select! {
             ended = &mut owner.done => break ended.ok(),
