@@ -25,6 +25,7 @@ pub mod raised;
 pub mod result;
 pub mod scrub;
 pub mod stats;
+mod steps;
 
 pub use atomic::{Folder, Log, WriteError};
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::super::error::tidy;
 use super::super::{
-    Act, Caps, Command, Description, EnvError, Environment, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
+    Act, Caps, Command, Description, EnvError, Environment, Exclude, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
     ProbeAnswer, Role, Trouble, Upload, pack::Packed, plain_path,
 };
 use super::events::Seen;
@@ -527,8 +527,8 @@ impl Environment for DockerEnvironment {
         Box::pin(self.take_file(from, cap))
     }
 
-    fn download_tree<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps) -> Act<'a, Fetched> {
-        Box::pin(async move { self.take_tree(from, &into, caps).await })
+    fn download_part<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps, without: Exclude) -> Act<'a, Fetched> {
+        Box::pin(async move { self.take_tree(from, &into, caps, without).await })
     }
 
     fn is_alive(&self) -> Act<'_, Life> {

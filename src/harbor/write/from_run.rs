@@ -1,6 +1,8 @@
 //! From what an operator asks for ([`RunConfig`]) to the documents that say so ([`JobConfig`]): the one
 //! place where the one becomes the other.
 
+use std::path::Path;
+
 use serde_json::{Map, Number, Value, json};
 
 use super::config::{
@@ -65,7 +67,8 @@ impl JobConfig {
     }
 }
 
-fn text(path: &std::path::PathBuf) -> String {
+fn text(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref();
     path.to_string_lossy().into_owned()
 }
 
