@@ -66,7 +66,7 @@ impl DockerEnvironment {
         self.await_engine().await?;
         self.bring_image().await?;
         let network = self.bring_network().await?;
-        let options = CreateContainerOptionsBuilder::default().name(&self.name()).build();
+        let options = CreateContainerOptionsBuilder::default().name(self.name()).build();
         let created = self.engine().docker().create_container(Some(options), self.request(network)?);
         let id = self.engine().call(&calls::CREATE, self.name(), created).await?.id;
         let seen = self.engine().inner.watch.begin(&id);
