@@ -305,11 +305,18 @@ fn a_drain_lets_what_runs_end_and_begins_nothing() {
 fn one_trial_can_be_stopped_alone() {
     let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 60";
     let yard = Yard::new().task("long", wait, PASS, "").task("next", "true", PASS, "");
+    let mut kept = None;
     let done = yard.run(yard.config("oracle", 1), async |control, plan| {
         until(|| trial_dir(&plan, "long").join("agent/here").exists()).await;
-        control.cancel_trial(&plan.trials[0].config.trial_name);
+        assert!(!control.cancel_trial("long"), "a task is not a trial");
+        assert!(control.cancel_trial(&plan.trials[0].config.trial_name));
+        kept = Some((control, plan));
     });
     assert!(done.complete);
+    // Wishes that come too late are not taken, and say so.
+    let (control, plan) = kept.unwrap();
+    assert!(!control.cancel() && !control.drain() && !control.set_slots(2));
+    assert!(!control.cancel_trial(&plan.trials[0].config.trial_name));
     let read = yard.read();
     assert_eq!(read.end("long"), (None, Some("CancelledError")));
     assert_eq!(read.end("next"), (Some(1.0), None));
@@ -328,7 +335,8 @@ fn no_more_trials_than_slots_run_at_a_time_and_slots_can_be_changed() {
     }
     let done = yard.run(yard.config("oracle", 1), async |control, plan| {
         until(|| trial_dir(&plan, "t2").exists()).await;
-        control.set_slots(3);
+        // However many wishes come at once: the latest counts.
+        assert!((0..10_000).rev().all(|n| control.set_slots(3 + n)));
     });
     assert!(done.complete);
     let read = yard.read();

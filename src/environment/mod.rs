@@ -26,7 +26,7 @@ pub mod unpack;
 
 pub use error::{EnvError, Trouble};
 pub use exclude::Exclude;
-pub use labels::{Kept, KeptKind, Labels, Role};
+pub use labels::{Kept, KeptKind, Labels, OwnerLabel, Role};
 pub use ledger::{Ledger, Noted};
 pub use unpack::{Caps, Fetched};
 

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
+use super::control::{Control, Wanted, Wishes, control};
 use super::disk::Disk;
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
@@ -46,50 +47,6 @@ pub struct Finished {
     pub complete: bool,
 }
 
-enum Wish {
-    Slots(usize),
-    Stop(Stop),
-    Cancel(String),
-}
-
-/// Steers a job; clones steer the same. What comes after the job's end is lost.
-#[derive(Debug, Clone)]
-pub struct Control {
-    wishes: mpsc::UnboundedSender<Wish>,
-}
-
-impl std::fmt::Debug for Wish {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Wish::Slots(_) => "Slots",
-            Wish::Stop(_) => "Stop",
-            Wish::Cancel(_) => "Cancel",
-        })
-    }
-}
-
-impl Control {
-    /// More or fewer trial slots, at least one; what runs runs on.
-    pub fn set_slots(&self, slots: usize) {
-        let _ = self.wishes.send(Wish::Slots(slots));
-    }
-
-    /// Begins nothing new.
-    pub fn drain(&self) {
-        let _ = self.wishes.send(Wish::Stop(Stop::Drain));
-    }
-
-    /// Begins nothing new and stops what runs: outputs are recovered, `CancelledError` is recorded.
-    pub fn cancel(&self) {
-        let _ = self.wishes.send(Wish::Stop(Stop::Cancel));
-    }
-
-    /// Stops one running trial, by its name.
-    pub fn cancel_trial(&self, name: &str) {
-        let _ = self.wishes.send(Wish::Cancel(name.to_string()));
-    }
-}
-
 /// A job that has its directory and its lease, and is to be run.
 pub struct Job {
     plan: Plan,
@@ -100,9 +57,7 @@ pub struct Job {
     /// Permits for agents at work, by group.
     permits: HashMap<Arc<str>, Arc<Semaphore>>,
     policy: Policy,
-    wishes: mpsc::UnboundedReceiver<Wish>,
-    /// Keeps the channel open when nobody else steers.
-    _control: Control,
+    wishes: Wishes,
     beat: Duration,
     begin: Instant,
     work: JoinSet<(usize, TrialResult)>,
@@ -125,11 +80,11 @@ impl Job {
         Ok(Job::of(plan, agents, writer, who, places))
     }
 
-    /// Goes on with the trials of a plan in a job dir that is there, by its writer.
+    /// A plan's job, whose directory `writer` writes.
     ///
     /// # Errors
     /// See [`RunError`].
-    pub fn go_on(
+    pub fn with(
         plan: Plan,
         writer: JobWriter,
         who: &Claimant,
@@ -161,8 +116,8 @@ impl Job {
         let policy = Policy::new(plan.trials.len(), slots, retry);
         let permit = |limit: u32| Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1).max(1)));
         let permits = plan.limits.iter().map(|(group, limit)| (Arc::clone(group), permit(*limit))).collect();
-        let (to, wishes) = mpsc::unbounded_channel();
-        let control = Control { wishes: to };
+        let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
+        let (control, wishes) = control(names, &policy);
         let job = Job {
             plan,
             writer: Some(writer),
@@ -171,7 +126,6 @@ impl Job {
             permits,
             policy,
             wishes,
-            _control: control.clone(),
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
             begin: Instant::now(),
@@ -194,6 +148,7 @@ impl Job {
             for order in self.policy.orders(self.begin.elapsed()) {
                 self.obey(order).await;
             }
+            self.wishes.tell(&self.policy);
             if self.work.is_empty() && (self.policy.is_over() || self.failed.is_some()) {
                 break;
             }
@@ -212,10 +167,11 @@ impl Job {
             let wake = [due, flush].into_iter().flatten().fold(beat, Duration::min);
             tokio::select! {
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => self.ended(done).await,
-                Some(wish) = self.wishes.recv() => self.wish(wish).await,
+                wanted = self.wishes.next() => self.want(&wanted).await,
                 () = sleep(wake) => {}
             }
         }
+        self.wishes.close();
         self.close().await
     }
 
@@ -251,7 +207,9 @@ impl Job {
             let _ = self.write(move |writer| writer.leave(now)).await;
             return Err(error);
         }
-        let (planned, ended, queued) = (self.plan.trials.len(), self.policy.over(), self.policy.queued());
+        let before = self.plan.before();
+        let (planned, ended) = (self.plan.trials.len() + before, self.policy.over() + before);
+        let queued = self.policy.queued();
         let complete = ended == planned && self.policy.stopped() != Stop::Cancel;
         self.write(move |writer| if complete { writer.finish(now) } else { writer.leave(now) }).await?;
         Ok(Finished { planned, ended, queued, complete })
@@ -345,23 +303,16 @@ impl Job {
         }
     }
 
-    async fn wish(&mut self, wish: Wish) {
-        match wish {
-            Wish::Slots(slots) => self.policy.set_slots(slots),
-            Wish::Stop(stop) => {
-                let running = self.policy.stop(stop);
-                // All of them first: none waits for another's note.
-                running.iter().for_each(|trial| self.signal(*trial));
-                for trial in running {
-                    self.cancel(trial).await;
-                }
-            }
-            Wish::Cancel(name) => {
-                let trial = self.plan.trials.iter().position(|t| t.config.trial_name == name);
-                if let Some(trial) = trial.filter(|t| self.policy.cancel(*t)) {
-                    self.cancel(trial).await;
-                }
-            }
+    async fn want(&mut self, wanted: &Wanted) {
+        if let Some(slots) = wanted.slots {
+            self.policy.set_slots(slots);
+        }
+        let mut stop = wanted.stop.map(|stop| self.policy.stop(stop)).unwrap_or_default();
+        stop.extend(wanted.cancel.iter().copied().filter(|t| self.policy.cancel(*t)));
+        // All of them first: none waits for another's note.
+        stop.iter().for_each(|trial| self.signal(*trial));
+        for trial in stop {
+            self.cancel(trial).await;
         }
     }
 

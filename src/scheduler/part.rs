@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::collect::{Wanted, collect, run_hooks};
-use super::limits::{Limit, begun, duration, effective, finished, os_error, phase, stopped};
+use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, stopped};
 use super::trial::Attempt;
 use crate::agent::Stage;
 use crate::environment::Environment;
@@ -49,13 +49,14 @@ impl Attempt {
         part.agent_result = Some(AgentResult::default());
         let logs = self.agent_logs().await.map_err(os_error(what))?;
         let instruction = planned.instruction(step);
+        let env = given(&config.agent.env, what)?;
         let stage = Stage {
             environment,
             task,
             step,
             instruction: &instruction,
             logs: &logs,
-            env: &config.agent.env,
+            env: &env,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
         };
@@ -107,7 +108,7 @@ impl Attempt {
         let what_to_do = Verification {
             task,
             step,
-            env: verifier.env.clone().into_iter().collect(),
+            env: given(&verifier.env, what)?.into_iter().collect(),
             limit: seconds.and_then(duration),
             logs: &logs,
             output_cap: planned.settings.output_cap,

@@ -9,14 +9,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::disk::Disk;
-use super::limits::{Limit, begun, effective, finished, os_error, phase, runtime_error};
+use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
 use super::part::Part;
 use super::plan::PlannedTrial;
 use super::start::{healthy, start};
 use crate::agent::{Agent, Stage};
 use crate::environment::local::LocalEnvironment;
 use crate::environment::{EnvError, Environment, Ledger, Mount, Trouble};
-use crate::harbor::task::resolve_all;
+use crate::harbor::task::{host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
     AgentInfo, ModelInfo, StepResult, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
@@ -198,9 +198,9 @@ impl Attempt {
             mount(whole(kept), "/logs/artifacts"),
         ];
         let planned = &*self.planned;
-        let env = resolve_all(&planned.task.config.environment.env, |name| std::env::var(name).ok());
+        let env = resolve_all(&planned.task.config.environment.env, host_variable);
         let env = env.map_err(|e| Raised::new("ValueError", &e.to_string(), during))?;
-        let env = env.into_iter().chain(planned.config.environment.env.clone()).collect();
+        let env = env.into_iter().chain(given(&planned.config.environment.env, during)?).collect();
         self.places.place(Ask { planned, mounts, env }).map_err(runtime_error(during))
     }
 
@@ -236,13 +236,14 @@ impl Attempt {
         let logs = self.agent_logs().await.map_err(os_error("the agent's setup"))?;
         let agent = Arc::clone(&self.agent);
         let instruction = planned.instruction(step);
+        let own = given(&config.agent.env, "the agent's setup")?;
         let stage = Stage {
             environment,
             task,
             step,
             instruction: &instruction,
             logs: &logs,
-            env: &config.agent.env,
+            env: &own,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
         };
