@@ -9,6 +9,8 @@
     missing_docs
 )]
 
+#[path = "runner/images.rs"]
+mod images;
 #[path = "runner/steps.rs"]
 mod steps;
 mod support;
@@ -116,9 +118,13 @@ impl Yard {
 
     /// What our own reader finds.
     fn read(&self) -> Read {
+        self.read_job("job")
+    }
+
+    fn read_job(&self, name: &str) -> Read {
         let mut fleet = Fleet::default();
         let options = Options { owner: false, ..Options::default() };
-        Follower::new(vec![self.dir()], options).scan_once(&mut |events| {
+        Follower::new(vec![self.temp.path().join("jobs").join(name)], options).scan_once(&mut |events| {
             events.into_iter().for_each(|event| fleet.apply(event));
             true
         });
@@ -428,14 +434,16 @@ fn ends(dir: &Path) -> BTreeMap<String, Vec<(String, Option<String>)>> {
     out
 }
 
-/// Containers of a job that are still there, by the engine's own command line.
+/// What the engine's own command line says.
+fn docker(args: &[&str]) -> String {
+    let out = std::process::Command::new("docker").args(args).output().unwrap();
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// Containers and networks of a job that are still there.
 fn left_of(job: &str) -> String {
     let label = format!("label={}={job}", pilothouse::environment::labels::JOB);
-    let list = |what: &[&str]| {
-        let out = std::process::Command::new("docker").args(what).args(["--filter", &label]).output().unwrap();
-        String::from_utf8(out.stdout).unwrap()
-    };
-    list(&["ps", "-aq"]) + &list(&["network", "ls", "-q"])
+    docker(&["ps", "-aq", "--filter", &label]) + &docker(&["network", "ls", "-q", "--filter", &label])
 }
 
 /// Runs a job in containers; gives its id, too. None, said aloud, where there is no engine or image.

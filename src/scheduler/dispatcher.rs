@@ -114,10 +114,10 @@ impl Job {
         let retry = Retry { rules, overrides: config.override_error_policy.clone() };
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
-        let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
-        let (control, wishes) = control(names, &policy);
         let permit = |limit: u32| Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1).max(1)));
         let permits = plan.limits.iter().map(|(group, limit)| (Arc::clone(group), permit(*limit))).collect();
+        let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
+        let (control, wishes) = control(names, &policy);
         let job = Job {
             plan,
             writer: Some(writer),

@@ -7,7 +7,9 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::environment::EnvError;
+use crate::harbor::task::{EnvTemplate, host_variable, resolve_all};
 use crate::harbor::write::WriteError;
+use crate::harbor::write::config::Env;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{Timing, Utc};
 use crate::job::Stamp;
@@ -40,6 +42,12 @@ pub(super) fn finished(timing: &mut Option<Timing>) {
     if let Some(timing) = timing {
         timing.finished_at = Some(Utc(Stamp::now()));
     }
+}
+
+/// An operator's variables, references to the host's replaced by what they stand for.
+pub(super) fn given(env: &Env, during: &str) -> Result<Env, Raised> {
+    let templates = env.iter().map(|(name, value)| (name.clone(), EnvTemplate::new(value))).collect();
+    resolve_all(&templates, host_variable).map_err(|e| Raised::new("ValueError", &e.to_string(), during))
 }
 
 /// Ends when the trial is stopped; never when nobody can stop it any more.

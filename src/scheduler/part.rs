@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use super::collect::{Wanted, collect, run_hooks};
-use super::limits::{Limit, begun, duration, effective, finished, os_error, phase, stopped};
+use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, stopped};
 use super::trial::Attempt;
 use crate::agent::Stage;
 use crate::environment::Environment;
-use crate::harbor::task::{EnvTemplate, TaskStep, host_variable, resolve_all};
-use crate::harbor::write::config::Env;
+use crate::harbor::task::TaskStep;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierResult};
 use crate::verifier::{Verification, verify};
@@ -24,12 +23,6 @@ pub(super) struct Part {
     pub verifier: Option<Timing>,
     pub agent_result: Option<AgentResult>,
     pub verdict: Option<VerifierResult>,
-}
-
-/// An operator's variables, references to the host's replaced by what they stand for.
-pub(super) fn given(env: &Env, during: &str) -> Result<Env, Raised> {
-    let templates = env.iter().map(|(name, value)| (name.clone(), EnvTemplate::new(value))).collect();
-    resolve_all(&templates, host_variable).map_err(|e| Raised::new("ValueError", &e.to_string(), during))
 }
 
 impl Attempt {
@@ -56,14 +49,14 @@ impl Attempt {
         part.agent_result = Some(AgentResult::default());
         let logs = self.agent_logs().await.map_err(os_error(what))?;
         let instruction = planned.instruction(step);
-        let own = given(&config.agent.env, what)?;
+        let env = given(&config.agent.env, what)?;
         let stage = Stage {
             environment,
             task,
             step,
             instruction: &instruction,
             logs: &logs,
-            env: &own,
+            env: &env,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
         };

@@ -83,9 +83,9 @@ pub struct Plan {
     pub trials: Vec<Arc<PlannedTrial>>,
     /// What must not be written anywhere.
     pub scrub: Scrub,
-    dir: PathBuf,
     /// Agents that may work at a time, by [`PlannedTrial::group`].
     pub limits: BTreeMap<Arc<str>, u32>,
+    dir: PathBuf,
     started: Stamp,
     begin: Begin,
 }
@@ -132,12 +132,12 @@ impl Plan {
     pub fn of(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], now: Stamp) -> Result<Plan, PlanError> {
         let slots: Vec<Planned> = run_config::plan(config.n_attempts, tasks.len(), config.agents.len()).collect();
         let (id, dir) = (ids::uuid()?, Path::new(&config.jobs_dir).join(&config.job_name));
-        let Trials { trials, limits, scrub } = trials(&config, &id, tasks, &slots, HashSet::new())?;
+        let (trials, scrub, limits) = trials(&config, &id, tasks, &slots, HashSet::new())?;
         let harbor =
             HarborInfo { version: Some(HARBOR.to_string()), is_editable: Some(false), ..HarborInfo::default() };
         let locks = trials.iter().map(|t| t.lock.clone()).collect();
         let lock = JobLock::of(now, harbor, config.n_concurrent_trials, &config.retry, locks)?;
-        Ok(Plan { id, config, trials, limits, scrub, dir, started: now, begin: Begin::New(Box::new(lock)) })
+        Ok(Plan { id, config, trials, scrub, limits, dir, started: now, begin: Begin::New(Box::new(lock)) })
     }
 
     /// The plan of what is missing of a job; `tasks` are those of the whole job, in its order.
@@ -147,8 +147,8 @@ impl Plan {
     pub fn rest(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], earlier: Earlier) -> Result<Plan, PlanError> {
         let Earlier { dir, id, started, ended, retries, missing } = earlier;
         let taken = ended.iter().map(|t| t.trial_name.clone()).collect();
-        let Trials { trials, limits, scrub } = trials(&config, &id, tasks, &missing, taken)?;
-        Ok(Plan { id, config, trials, limits, scrub, dir, started, begin: Begin::Again { ended, retries } })
+        let (trials, scrub, limits) = trials(&config, &id, tasks, &missing, taken)?;
+        Ok(Plan { id, config, trials, scrub, limits, dir, started, begin: Begin::Again { ended, retries } })
     }
 
     /// Where the job dir is, or is to be.
@@ -193,12 +193,7 @@ impl Plan {
     }
 }
 
-/// What of a plan depends on its tasks.
-struct Trials {
-    trials: Vec<Arc<PlannedTrial>>,
-    limits: BTreeMap<Arc<str>, u32>,
-    scrub: Scrub,
-}
+type Trials = (Vec<Arc<PlannedTrial>>, Scrub, BTreeMap<Arc<str>, u32>);
 
 /// The trials for these places in the plan, after a look at whether all of it can be run.
 fn trials(
@@ -274,7 +269,7 @@ fn trials(
             group: groups.get(planned.agent).cloned().flatten(),
         }));
     }
-    Ok(Trials { trials, limits, scrub: Scrub::new(secrets(config, tasks)) })
+    Ok((trials, Scrub::new(secrets(config, tasks)), limits))
 }
 
 /// Values of variables that are secrets, by their names or by how they look: the operator's, and those

@@ -9,8 +9,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use super::disk::Disk;
-use super::limits::{Limit, begun, effective, finished, os_error, phase, runtime_error};
-use super::part::{Part, given};
+use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
+use super::part::Part;
 use super::plan::PlannedTrial;
 use super::start::{healthy, start};
 use crate::agent::{Agent, Stage};
