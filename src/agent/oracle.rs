@@ -2,7 +2,7 @@
 
 use super::{Agent, Stage, Work, of_environment};
 use crate::environment::{Command, Ended, OutputFile, Upload, quoted};
-use crate::harbor::task::resolve_all;
+use crate::harbor::task::{host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
 
@@ -45,7 +45,7 @@ async fn solve(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
     let chmod = Command { user: Some("root".to_string()), ..Command::new(&format!("chmod +x {script}")) };
     environment.exec(&chmod).await.map_err(failed)?;
     let missing = |e: crate::harbor::task::MissingVariable| Raised::new("ValueError", &e.to_string(), DURING);
-    let own = resolve_all(&task.config.solution_env, |name| std::env::var(name).ok()).map_err(missing)?;
+    let own = resolve_all(&task.config.solution_env, host_variable).map_err(missing)?;
     let mut env = vec![("DEBIAN_FRONTEND".to_string(), "noninteractive".to_string())];
     env.extend(own);
     env.extend(stage.env.clone());

@@ -377,6 +377,7 @@ impl OpenTrial {
         let (path, nth) = match path {
             Some(path) => (path.to_string(), (0, 1)),
             None => {
+                let main = if at == At::Live { texts::newest(dir, &files).unwrap_or(main) } else { main };
                 let at = nth.filter(|n| *n < files.len()).unwrap_or(main);
                 match files.get(at) {
                     Some(path) => (path.clone(), (at, files.len())),

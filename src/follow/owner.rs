@@ -1,14 +1,18 @@
 //! Who works on a job: the process on this host that holds its `job.log` open for writing.
 //!
 //! Harbor records neither pid nor host anywhere, but it keeps `job.log` open from the first moment
-//! to the last, so that an open descriptor is the best sign of life there is.
+//! to the last, so that an open descriptor is the best sign of life there is. A job of our own also has a
+//! lease, which is believed before that: it names the process, on this host or on another.
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::harbor::dir::Dir;
+use crate::harbor::write::lease::{self, Observer, Process, Reading, Standing};
 use crate::job::text;
 
 /// A living owner.
@@ -19,7 +23,8 @@ pub struct Owner {
     /// Command name, cleaned for the terminal.
     pub command: Arc<str>,
     /// Start time in clock ticks since boot; tells the process from a later one with the same pid.
-    started: u64,
+    /// None for one that can not be seen from here.
+    pub started: Option<u64>,
 }
 
 /// What a search came to.
@@ -29,15 +34,48 @@ pub struct Search {
     pub owner: Option<Owner>,
     /// True when finding none means that there is none on this host.
     pub conclusive: bool,
+    /// How the last owner left, in words, where its lease says so.
+    pub left: Option<Arc<str>>,
+}
+
+/// What the lease of a job says of its owner; None where there is none, or where it can not be read.
+/// `at` is the time of the reader's own clock, which only goes forward.
+pub fn by_lease(job: &Dir, observer: &mut Observer, at: Duration) -> Option<Search> {
+    let Ok(Reading::Note(note)) = lease::read(job) else { return None };
+    let process = note.process();
+    let standing = observer.look(&note, process, at);
+    let host = || text::clean(&note.host).into_owned();
+    let found = |command: String, started| Search {
+        owner: Some(Owner { pid: note.pid, command: Arc::from(command), started }),
+        conclusive: true,
+        left: None,
+    };
+    let left = |words: String| Search { owner: None, conclusive: true, left: Some(Arc::from(words)) };
+    Some(match (standing, process) {
+        (Standing::Released, _) => left("pilothouse gave the job back".to_string()),
+        (_, Process::There) => found("pilothouse".to_string(), Some(note.started)),
+        (_, Process::Gone) => left(format!("pilothouse (pid {}) is gone", note.pid)),
+        (Standing::Held(_), Process::Elsewhere) => found(format!("pilothouse on {}", host()), None),
+        (_, Process::Elsewhere) => left(format!("pilothouse on {} (pid {}) is silent", host(), note.pid)),
+    })
 }
 
 /// Who on this host holds a file named `job.log` open for writing, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
-    /// Device and inode of the log, and the holder.
-    writers: Vec<(u64, u64, Owner)>,
+    writers: Vec<Writer>,
     /// Users with processes whose files could not be looked at.
     hidden: HashSet<u32>,
+}
+
+/// One open log.
+#[derive(Debug, Clone)]
+struct Writer {
+    device: u64,
+    inode: u64,
+    /// The directory of the log, as the kernel names it.
+    job_dir: PathBuf,
+    owner: Owner,
 }
 
 impl Census {
@@ -55,14 +93,14 @@ impl Census {
                 continue;
             };
             for file in files.flatten() {
-                if let Some(log) = log_behind(&file.path())
+                if let Some((log, job_dir)) = log_behind(&file.path())
                     && writes(pid, &file.file_name().to_string_lossy())
                 {
                     let command = fs::read(entry.path().join("comm")).unwrap_or_default();
                     let command = String::from_utf8_lossy(&command);
                     let command = Arc::from(&*text::clean(command.trim()));
-                    let owner = Owner { pid, command, started: start_time(pid).unwrap_or(0) };
-                    census.writers.push((log.dev(), log.ino(), owner));
+                    let owner = Owner { pid, command, started: start_time(pid) };
+                    census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner });
                 }
             }
         }
@@ -77,27 +115,51 @@ impl Census {
             return Search::default();
         };
         let dir_owner = fs::metadata(job_dir).map(|m| m.uid()).unwrap_or(log.uid());
-        let found = self.writers.iter().find(|(dev, ino, _)| (*dev, *ino) == (log.dev(), log.ino()));
-        let owner = found.map(|(_, _, owner)| owner.clone());
+        let owner = self.holding(&log).next().cloned();
         // What could not be looked at counts only if it could be the writer. Root could, but so many
         // of its processes are hidden from everybody that nothing would ever be certain.
         let hidden = self.hidden.contains(&dir_owner);
         let conclusive = local && (owner.is_some() || !hidden && sees_all(dir_owner) && !foreign_mount(job_dir));
-        Search { owner, conclusive }
+        Search { owner, conclusive, left: None }
+    }
+}
+
+impl Census {
+    fn holding<'a>(&'a self, log: &fs::Metadata) -> impl Iterator<Item = &'a Owner> + use<'a> {
+        let wanted = (log.dev(), log.ino());
+        self.writers.iter().filter(move |w| (w.device, w.inode) == wanted).map(|w| &w.owner)
+    }
+
+    /// Everybody who holds the log of a job open for writing: more than one where somebody collects
+    /// it with another program.
+    pub fn holders(&self, job_dir: &Path) -> Vec<Owner> {
+        let log = fs::symlink_metadata(job_dir.join("job.log"));
+        log.map(|log| self.holding(&log).cloned().collect()).unwrap_or_default()
+    }
+
+    /// The directories of all logs that are held open on this host, with who holds them.
+    pub fn jobs(&self) -> impl Iterator<Item = (&Path, &Owner)> {
+        self.writers.iter().map(|w| (w.job_dir.as_path(), &w.owner))
+    }
+
+    /// True when at least the command lines of all of this host's processes can be seen.
+    pub fn sees_everybody(&self) -> bool {
+        !inside_container() && Path::new("/proc/1/stat").exists()
     }
 }
 
 /// Whether a known owner is still there: one look at its start time.
 pub fn alive(owner: &Owner) -> bool {
-    start_time(owner.pid) == Some(owner.started)
+    owner.started.is_some() && start_time(owner.pid) == owner.started
 }
 
-/// Metadata of the open file if it is named `job.log`. The link's text is looked at first, so that
+/// Metadata and directory of the open file if it is named `job.log`. The link's text is looked at first, so that
 /// files on a hung network mount are not touched.
-fn log_behind(descriptor: &Path) -> Option<fs::Metadata> {
+fn log_behind(descriptor: &Path) -> Option<(fs::Metadata, PathBuf)> {
     let target = fs::read_link(descriptor).ok()?;
     // `job.log (deleted)` is none.
-    (target.file_name()? == "job.log").then(|| fs::metadata(descriptor).ok()).flatten()
+    let is_log = target.file_name()? == "job.log";
+    is_log.then(|| Some((fs::metadata(descriptor).ok()?, target.parent()?.to_path_buf()))).flatten()
 }
 
 /// True when the descriptor is open for writing; a `tail -f` is no owner.
@@ -124,11 +186,15 @@ fn sees_all(dir_owner: u32) -> bool {
 /// True in a container when the directory is mounted into it: the writer may be outside, where its
 /// processes can not be seen.
 fn foreign_mount(job_dir: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
+    inside_container() && device(job_dir) != device(Path::new("/"))
+}
+
+/// True where this process sees only a part of the host's processes.
+fn inside_container() -> bool {
     /// The first pid name space's number (`PROC_PID_INIT_INO` of the kernel).
     const FIRST: &str = "pid:[4026531836]";
-    let inside = fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.to_string_lossy() != FIRST);
-    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
-    inside && device(job_dir) != device(Path::new("/"))
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.to_string_lossy() != FIRST)
 }
 
 #[cfg(test)]

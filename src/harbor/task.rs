@@ -23,7 +23,7 @@ pub use config::{
     MAIN_SERVICE, McpServer, McpTransport, Os, Package, StepSpec, TaskConfig, Tpu, User, VerifierMode, VerifierSpec,
 };
 pub use digest::Digests;
-pub use env::{EnvTemplate, EnvTemplates, MissingVariable, resolve_all};
+pub use env::{EnvTemplate, EnvTemplates, MissingVariable, host_variable, lay_over, resolve_all};
 pub use glob::{BadPattern, Glob};
 pub use list::{Listed, Selection, SelectionProblem, list};
 pub use network::Network;

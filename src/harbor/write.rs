@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
+//! | [`from_run`] | from an operator's config to those documents |
 //! | [`policy`], [`raised`] | what an exception type means; a failure under its name |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
 //! | [`job`] | the job dir as it grows, trial by trial |
@@ -13,6 +14,7 @@
 
 pub mod atomic;
 pub mod config;
+pub mod from_run;
 pub mod ids;
 pub mod job;
 pub mod lease;
@@ -27,6 +29,6 @@ pub mod stats;
 pub use atomic::{Folder, Log, WriteError};
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};
 pub use lease::{Claim, Claimant, Lease, May, Observer};
-pub use quarantine::{QuarantineError, Quarantined, quarantine};
+pub use quarantine::{QuarantineError, Quarantined, quarantine, restore};
 pub use raised::Raised;
 pub use scrub::Scrub;

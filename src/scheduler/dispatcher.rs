@@ -69,6 +69,20 @@ impl Job {
     /// # Errors
     /// See [`RunError`].
     pub fn begin(plan: Plan, who: &Claimant, places: Arc<dyn Places>) -> Result<(Job, Control), RunError> {
+        let writer = plan.begin(who)?;
+        Job::with(plan, writer, who, places)
+    }
+
+    /// A plan's job, whose directory `writer` writes.
+    ///
+    /// # Errors
+    /// See [`RunError`].
+    pub fn with(
+        plan: Plan,
+        writer: JobWriter,
+        who: &Claimant,
+        places: Arc<dyn Places>,
+    ) -> Result<(Job, Control), RunError> {
         let mut agents = HashMap::new();
         for config in &plan.config.agents {
             let name = config.name.clone().unwrap_or_default();
@@ -88,7 +102,6 @@ impl Job {
         let retry = Retry { rules, overrides: config.override_error_policy.clone() };
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
-        let writer = plan.begin(who)?;
         let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
         let (control, wishes) = control(names);
         let job = Job {
@@ -153,7 +166,9 @@ impl Job {
             let _ = self.writer.leave(now);
             return Err(error);
         }
-        let (planned, ended, queued) = (self.plan.trials.len(), self.policy.over(), self.policy.queued());
+        let before = self.plan.before();
+        let (planned, ended) = (self.plan.trials.len() + before, self.policy.over() + before);
+        let queued = self.policy.queued();
         let complete = ended == planned && self.policy.stopped() != Stop::Cancel;
         if complete { self.writer.finish(now) } else { self.writer.leave(now) }?;
         Ok(Finished { planned, ended, queued, complete })

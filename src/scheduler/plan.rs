@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::agent;
-use crate::harbor::run_config::{self, is_sensitive_name};
-use crate::harbor::task::{Task, TaskProblem};
+use crate::harbor::run_config::{self, Planned, is_sensitive_name, template_name};
+use crate::harbor::task::{EnvTemplate, Task, TaskProblem, host_variable};
 use crate::harbor::write::config::{AgentConfig, JobConfig, TaskConfig, TrialConfig};
 use crate::harbor::write::lock::{HarborInfo, JobLock, Resolved, TaskLock, TrialLock};
-use crate::harbor::write::{Claimant, JobWriter, Lease, Scrub, Start, WriteError, ids};
+use crate::harbor::write::stats::Ended;
+use crate::harbor::write::{Claimant, Folder, JobWriter, Lease, Resume, Scrub, Start, WriteError, ids};
 use crate::job::Stamp;
+use crate::job::text::mask_secrets;
 
 /// The version of Harbor whose documents are written.
 const HARBOR: &str = "0.26.0";
@@ -58,85 +60,191 @@ pub struct Plan {
     pub id: String,
     /// The job's `config.json`.
     pub config: JobConfig,
-    /// The trials: attempts, in each the tasks, for each the agents.
+    /// The trials: attempts, in each the tasks, for each the agents. Of a job that is gone on with,
+    /// those that are missing.
     pub trials: Vec<Arc<PlannedTrial>>,
     /// What must not be written anywhere.
     pub scrub: Scrub,
-    lock: JobLock,
+    dir: PathBuf,
     started: Stamp,
+    begin: Begin,
+}
+
+/// How a plan's job dir comes to be.
+#[derive(Debug, Clone)]
+enum Begin {
+    /// It is made, with this `lock.json`.
+    New(Box<JobLock>),
+    /// It is there.
+    Again { ended: Vec<Ended>, retries: u64 },
+}
+
+/// What is known of a job that is gone on with.
+#[derive(Debug, Clone)]
+pub struct Earlier {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Its UUID.
+    pub id: String,
+    /// Its first start.
+    pub started: Stamp,
+    /// Trials that stand, in the order in which they ended.
+    pub ended: Vec<Ended>,
+    /// Attempts that were done again so far.
+    pub retries: u64,
+    /// What of the plan has no trial that stands.
+    pub missing: Vec<Planned>,
 }
 
 impl Plan {
+    /// Trials of the job that were over before this plan was made.
+    pub fn before(&self) -> usize {
+        match &self.begin {
+            Begin::New(_) => 0,
+            Begin::Again { ended, .. } => ended.len(),
+        }
+    }
+
     /// A plan for these tasks, each with where the job says that it comes from.
     ///
     /// # Errors
     /// See [`PlanError`].
     pub fn of(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], now: Stamp) -> Result<Plan, PlanError> {
-        let mut refused = of_job(&config);
-        for (_, task) in tasks {
-            refused.extend(of_task(task).into_iter().map(|why| format!("task {}: {why}", task.short_name())));
-        }
-        if !refused.is_empty() {
-            return Err(PlanError::Refused(refused));
-        }
-        let problem = |task: &Task, problem| PlanError::Task { task: task.name.clone(), problem };
-        let digests = tasks.iter().map(|(_, task)| task.digests().map_err(|e| problem(task, e)));
-        let digests = digests.collect::<Result<Vec<_>, _>>()?;
-        let id = ids::uuid()?;
-        let mut taken = HashSet::new();
-        let mut trials = Vec::new();
-        for planned in run_config::plan(config.n_attempts, tasks.len(), config.agents.len()) {
-            let (Some((from, task)), Some(digests), Some(agent)) =
-                (tasks.get(planned.task), digests.get(planned.task), config.agents.get(planned.agent))
-            else {
-                continue;
-            };
-            let name = ids::trial_name(task.short_name(), &mut taken)?;
-            let trial = TrialConfig::of(&config, &id, from.clone(), agent.clone(), &name);
-            let task_lock = TaskLock {
-                name: task.short_name().to_string(),
-                version: None,
-                kind: if from.git_url.is_some() { "git" } else { "local" },
-                digest: digests.digest.clone(),
-                source: from.source.clone(),
-                path: from.path.clone(),
-                git_url: from.git_url.clone(),
-                git_commit_id: from.git_commit_id.clone(),
-            };
-            let resolved = Resolved { verifier_environment_mode: Some("shared".to_string()), ..Resolved::default() };
-            let lock = TrialLock::of(&trial, task_lock, resolved)?;
-            let (task, checksum) = (Arc::clone(task), digests.checksum.clone());
-            trials.push(Arc::new(PlannedTrial { task, config: trial, lock, checksum }));
-        }
+        let slots: Vec<Planned> = run_config::plan(config.n_attempts, tasks.len(), config.agents.len()).collect();
+        let (id, dir) = (ids::uuid()?, Path::new(&config.jobs_dir).join(&config.job_name));
+        let (trials, scrub) = trials(&config, &id, tasks, &slots, HashSet::new())?;
         let harbor =
             HarborInfo { version: Some(HARBOR.to_string()), is_editable: Some(false), ..HarborInfo::default() };
         let locks = trials.iter().map(|t| t.lock.clone()).collect();
         let lock = JobLock::of(now, harbor, config.n_concurrent_trials, &config.retry, locks)?;
-        let scrub = Scrub::new(secrets(&config));
-        Ok(Plan { id, config, trials, scrub, lock, started: now })
+        Ok(Plan { id, config, trials, scrub, dir, started: now, begin: Begin::New(Box::new(lock)) })
     }
 
-    /// Where the job dir is to be.
+    /// The plan of what is missing of a job; `tasks` are those of the whole job, in its order.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn rest(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], earlier: Earlier) -> Result<Plan, PlanError> {
+        let Earlier { dir, id, started, ended, retries, missing } = earlier;
+        let taken = ended.iter().map(|t| t.trial_name.clone()).collect();
+        let (trials, scrub) = trials(&config, &id, tasks, &missing, taken)?;
+        Ok(Plan { id, config, trials, scrub, dir, started, begin: Begin::Again { ended, retries } })
+    }
+
+    /// Where the job dir is, or is to be.
     pub fn dir(&self) -> PathBuf {
-        Path::new(&self.config.jobs_dir).join(&self.config.job_name)
+        self.dir.clone()
     }
 
     /// Makes the job dir and takes its lease.
     ///
     /// # Errors
-    /// See [`JobWriter::create`].
+    /// See [`JobWriter::create`]; [`WriteError::Exists`] for a job that is there already.
     pub fn begin(&self, who: &Claimant) -> Result<JobWriter, WriteError> {
-        let Plan { id, config, lock, started, scrub, .. } = self;
+        let Plan { id, config, started, scrub, .. } = self;
+        let Begin::New(lock) = &self.begin else { return Err(WriteError::Exists { path: self.dir() }) };
         let start = Start { id, config, lock, started: *started, scrub: scrub.clone() };
-        JobWriter::create(&self.dir(), &start, |folder| Lease::create(folder, who, *started))
+        JobWriter::create(&self.dir, &start, |folder| Lease::create(folder, who, *started))
+    }
+
+    /// Goes on with the job dir, whose lease is held.
+    ///
+    /// # Errors
+    /// See [`JobWriter::reopen`].
+    pub fn go_on(&self, folder: Folder, lease: Lease, now: Stamp) -> Result<JobWriter, WriteError> {
+        let (ended, retries) = match &self.begin {
+            Begin::New(_) => (Vec::new(), 0),
+            Begin::Again { ended, retries } => (ended.clone(), *retries),
+        };
+        let resume = Resume {
+            id: self.id.clone(),
+            started: self.started,
+            total: (self.trials.len() + ended.len()) as u64,
+            metrics: self.config.metrics.clone(),
+            ended,
+            retries,
+            scrub: self.scrub.clone(),
+        };
+        let (mut writer, removed) = JobWriter::reopen(folder, lease, resume, now)?;
+        for name in removed {
+            writer.log(&format!("Removed what an interrupted write left: {name}"))?;
+        }
+        Ok(writer)
     }
 }
 
-/// Values of variables that are secrets by their names.
-fn secrets(config: &JobConfig) -> Vec<String> {
+type Trials = (Vec<Arc<PlannedTrial>>, Scrub);
+
+/// The trials for these places in the plan, after a look at whether all of it can be run.
+fn trials(
+    config: &JobConfig,
+    id: &str,
+    tasks: &[(TaskConfig, Arc<Task>)],
+    slots: &[Planned],
+    mut taken: HashSet<String>,
+) -> Result<Trials, PlanError> {
+    let mut refused = of_job(config);
+    for (_, task) in tasks {
+        refused.extend(of_task(task).into_iter().map(|why| format!("task {}: {why}", task.short_name())));
+    }
+    if !refused.is_empty() {
+        return Err(PlanError::Refused(refused));
+    }
+    let problem = |task: &Task, problem| PlanError::Task { task: task.name.clone(), problem };
+    let digests = tasks.iter().map(|(_, task)| task.digests().map_err(|e| problem(task, e)));
+    let digests = digests.collect::<Result<Vec<_>, _>>()?;
+    let mut trials = Vec::new();
+    for planned in slots {
+        let (Some((from, task)), Some(digests), Some(agent)) =
+            (tasks.get(planned.task), digests.get(planned.task), config.agents.get(planned.agent))
+        else {
+            continue;
+        };
+        let name = ids::trial_name(task.short_name(), &mut taken)?;
+        let trial = TrialConfig::of(config, id, from.clone(), agent.clone(), &name);
+        let task_lock = TaskLock {
+            name: task.short_name().to_string(),
+            version: None,
+            kind: if from.git_url.is_some() { "git" } else { "local" },
+            digest: digests.digest.clone(),
+            source: from.source.clone(),
+            path: from.path.clone(),
+            git_url: from.git_url.clone(),
+            git_commit_id: from.git_commit_id.clone(),
+        };
+        let resolved = Resolved { verifier_environment_mode: Some("shared".to_string()), ..Resolved::default() };
+        let lock = TrialLock::of(&trial, task_lock, resolved)?;
+        let (task, checksum) = (Arc::clone(task), digests.checksum.clone());
+        trials.push(Arc::new(PlannedTrial { task, config: trial, lock, checksum }));
+    }
+    Ok((trials, Scrub::new(secrets(config, tasks))))
+}
+
+/// Values of variables that are secrets, by their names or by how they look: the operator's, and those
+/// of this host that tasks read.
+fn secrets(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String> {
     let agents = config.agents.iter().flat_map(|a| &a.env);
-    let all = agents.chain(&config.environment.env).chain(&config.verifier.env);
-    all.filter(|(name, _)| is_sensitive_name(name)).map(|(_, value)| value.clone()).collect()
+    let own = agents.chain(&config.environment.env).chain(&config.verifier.env);
+    let mut out = Vec::new();
+    for (name, value) in own {
+        let template = template_name(value);
+        if is_sensitive_name(name) || template.is_some_and(is_sensitive_name) || mask_secrets(value) != value.as_str() {
+            out.extend(EnvTemplate::new(value).resolve(host_variable).ok());
+        }
+    }
+    for (_, task) in tasks {
+        let config = &task.config;
+        let steps = task.steps.iter().flat_map(|step| config.verifier_env(task.spec(step)));
+        let all = steps.chain(config.environment.env.clone()).chain(config.solution_env.clone());
+        for (name, value) in all {
+            if let Some(host) = value.reads_host()
+                && (is_sensitive_name(host) || is_sensitive_name(&name))
+            {
+                out.extend(host_variable(host));
+            }
+        }
+    }
+    out
 }
 
 /// What of a job is not done here.

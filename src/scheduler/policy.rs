@@ -190,6 +190,11 @@ impl Policy {
         self.running.len()
     }
 
+    /// Trials that wait for their next attempt.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Trials whose result stands.
     pub fn over(&self) -> usize {
         self.over

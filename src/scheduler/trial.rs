@@ -13,7 +13,8 @@ use super::plan::PlannedTrial;
 use crate::agent::{Agent, Stage};
 use crate::environment::local::LocalEnvironment;
 use crate::environment::{Command, Ended, EnvError, Environment, Mount, OnTimeout, Trouble, Upload};
-use crate::harbor::task::{Healthcheck, TaskStep, resolve_all};
+use crate::harbor::task::{EnvTemplate, Healthcheck, TaskStep, host_variable, resolve_all};
+use crate::harbor::write::config::Env;
 use crate::harbor::write::policy::policy;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
@@ -118,6 +119,12 @@ fn finished(timing: &mut Option<Timing>) {
     }
 }
 
+/// An operator's variables, references to the host's replaced by what they stand for.
+fn given(env: &Env, during: &str) -> Result<Env, Raised> {
+    let templates = env.iter().map(|(name, value)| (name.clone(), EnvTemplate::new(value))).collect();
+    resolve_all(&templates, host_variable).map_err(|e| Raised::new("ValueError", &e.to_string(), during))
+}
+
 /// Ends when the trial is stopped; never when nobody can stop it any more.
 async fn stopped(cancel: &mut watch::Receiver<bool>) {
     if cancel.wait_for(|stop| *stop).await.is_err() {
@@ -220,9 +227,9 @@ impl Attempt {
             mount(whole(kept.path().to_path_buf()), "/logs/artifacts"),
         ];
         let planned = &*self.planned;
-        let env = resolve_all(&planned.task.config.environment.env, |name| std::env::var(name).ok());
+        let env = resolve_all(&planned.task.config.environment.env, host_variable);
         let env = env.map_err(|e| Raised::new("ValueError", &e.to_string(), during))?;
-        let env = env.into_iter().chain(planned.config.environment.env.clone()).collect();
+        let env = env.into_iter().chain(given(&planned.config.environment.env, during)?).collect();
         self.places.place(Ask { planned, mounts, env }).map_err(runtime_error(during))
     }
 
@@ -257,7 +264,8 @@ impl Attempt {
         let logs = self.folder.folder().sub("agent").map_err(os_error(during))?;
         let agent = Arc::clone(&self.agent);
         let instruction = &*step.instruction;
-        let stage = Stage { environment, task, step, instruction, logs: &logs, env: &config.agent.env };
+        let own = given(&config.agent.env, during)?;
+        let stage = Stage { environment, task, step, instruction, logs: &logs, env: &own };
         sheet.agent_setup = begun();
         let base = config.agent.override_setup_timeout_sec.filter(|s| *s > 0.0).unwrap_or(SETUP_SEC);
         let seconds = effective(Some(base), None, config.agent_setup_timeout_multiplier, general);
@@ -302,7 +310,7 @@ impl Attempt {
         let what_to_do = Verification {
             task,
             step,
-            env: verifier.env.clone().into_iter().collect(),
+            env: given(&verifier.env, what)?.into_iter().collect(),
             limit: seconds.and_then(duration),
             logs: logs.dir(),
         };

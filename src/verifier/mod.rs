@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::environment::{Command, Ended, EnvError, Environment, OnTimeout, OutputFile, Upload, quoted};
 use crate::harbor::Dir;
-use crate::harbor::task::{Task, TaskStep, resolve_all};
+use crate::harbor::task::{Task, TaskStep, host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::RewardMap;
 
@@ -85,7 +85,7 @@ async fn run(
     // Most test scripts are not executable in their repositories.
     environment.exec(&Command { user: root, ..Command::new(&format!("chmod +x {script}")) }).await.map_err(failed)?;
     let spec = task.spec(step);
-    let own = resolve_all(&task.config.verifier_env(spec), |name| std::env::var(name).ok());
+    let own = resolve_all(&task.config.verifier_env(spec), host_variable);
     let own = own.map_err(|e| Raised::new("ValueError", &e.to_string(), DURING))?;
     let command = Command {
         user: task.config.verifier_user(spec).map(ToString::to_string),
