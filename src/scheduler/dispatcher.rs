@@ -103,7 +103,7 @@ impl Job {
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
         let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
-        let (control, wishes) = control(names);
+        let (control, wishes) = control(names, &policy);
         let job = Job {
             plan,
             writer,
@@ -133,6 +133,7 @@ impl Job {
             for order in self.policy.orders(self.begin.elapsed()) {
                 self.obey(order);
             }
+            self.wishes.tell(&self.policy);
             if self.work.is_empty() && (self.policy.is_over() || self.failed.is_some()) {
                 break;
             }

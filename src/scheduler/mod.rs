@@ -20,7 +20,7 @@ pub mod plan;
 pub mod policy;
 pub mod trial;
 
-pub use control::Control;
+pub use control::{Control, Status};
 pub use dispatcher::{Finished, Job, RunError};
 pub use docker::DockerPlaces;
 pub use plan::{Plan, PlanError, PlannedTrial};

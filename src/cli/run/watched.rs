@@ -170,25 +170,35 @@ impl Desk {
 
     async fn obey(&mut self, order: Order) {
         tracing::info!(?order, "order");
-        match order {
+        let taken = match order {
             Order::Slots(n) => self.control.set_slots(n),
             Order::CancelTrial(name) => self.control.cancel_trial(&name),
             Order::Drain => self.control.drain(),
             Order::Cancel => {
                 self.stops.hear(&self.control);
+                true
             }
             Order::Hurry => {
                 self.stops.hear(&self.control);
                 self.crew.stopping = Stopping::Hurrying;
                 self.say(News::Crew(self.crew)).await;
+                true
             }
             Order::Survey(..) | Order::Stop(..) => {
                 self.say(News::Refused("this process runs the job: it is stopped from here".into())).await;
+                true
             }
             Order::Audit(place) => {
                 self.say(News::Audited(place.job, Err("there is no audit of one's own job yet".into()))).await;
+                true
             }
-            Order::Mend(..) => self.say(News::Refused("there is nothing to mend".into())).await,
+            Order::Mend(..) => {
+                self.say(News::Refused("there is nothing to mend".into())).await;
+                true
+            }
+        };
+        if !taken {
+            self.say(News::Refused("too late: the job is over".into())).await;
         }
     }
 }
