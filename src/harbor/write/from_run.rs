@@ -1,8 +1,6 @@
 //! From what an operator asks for ([`RunConfig`]) to the documents that say so ([`JobConfig`]): the one
 //! place where the one becomes the other.
 
-use std::path::Path;
-
 use serde_json::{Map, Number, Value, json};
 
 use super::config::{
@@ -67,9 +65,8 @@ impl JobConfig {
     }
 }
 
-fn text(path: impl AsRef<Path>) -> String {
-    let path = path.as_ref();
-    path.to_string_lossy().into_owned()
+fn text(path: impl AsRef<std::path::Path>) -> String {
+    path.as_ref().to_string_lossy().into_owned()
 }
 
 fn env(list: &[(String, String)], lookup: Lookup<'_>) -> Env {
