@@ -12,6 +12,7 @@
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
+//! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `follow`, `environment` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
 //! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
@@ -19,7 +20,7 @@
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
-//! {agent, verifier} ← scheduler`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
+//! {agent, verifier} ← scheduler`, `{follow, environment} ← audit`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
 //! no tokio, ratatui or I/O outside `app::runtime` (which alone of it looks into `tty` and `ui`),
 //! `app::alarm` and the two workers. A test (`tests/edges.rs`) checks the edges.
 //!
@@ -29,6 +30,7 @@
 
 pub mod agent;
 pub mod app;
+pub mod audit;
 pub mod cast;
 pub mod cli;
 pub mod environment;

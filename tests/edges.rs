@@ -73,7 +73,8 @@ fn dependencies_run_one_way() {
         ("agent", &["agent", "environment", "harbor", "job"]),
         ("verifier", &["verifier", "environment", "harbor", "job"]),
         ("scheduler", &["scheduler", "agent", "verifier", "environment", "harbor", "job"]),
-        ("app", &["app", "follow", "cast", "harbor", "job"]),
+        ("audit", &["audit", "follow", "environment", "harbor", "job"]),
+        ("app", &["app", "audit", "follow", "cast", "harbor", "job"]),
         ("ui", &["ui", "app", "cast", "job"]),
         ("tty", &["tty", "job"]),
         ("report", &["report", "job"]),
@@ -123,7 +124,7 @@ fn crates_stay_in_their_rooms() {
         ("ratatui::", &|p| p.starts_with("ui") || p.starts_with("tty") || p == Path::new("app/runtime.rs")),
         ("notify::", &|p| p.starts_with("follow")),
         ("tokio::", &|p| {
-            let rooms = ["tty", "cli", "environment", "verifier", "scheduler"];
+            let rooms = ["tty", "cli", "environment", "verifier", "scheduler", "audit"];
             rooms.iter().any(|r| p.starts_with(r)) || RUNTIME.iter().any(|r| p == Path::new(r))
         }),
         // The client of the Docker engine has one place, and what it says becomes our own words there.

@@ -1,6 +1,8 @@
 //! What we made says whose it is: the labels, and what they tell about things left behind.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
 
 /// Label: the job's id.
 pub const JOB: &str = "pilothouse.job";
@@ -37,6 +39,52 @@ impl Role {
 
     fn parse(word: &str) -> Option<Role> {
         [Role::Trial, Role::Probe, Role::Network, Role::Image].into_iter().find(|r| r.word() == word)
+    }
+}
+
+/// What [`OWNER`] holds: the process that made a thing, so that anybody on its host can find out whether
+/// it still lives, and the job dir, so that a thing can be mapped to it.
+///
+/// As text: `pid=12 started=345 boot=<id> pidns=<n> host=<name> dir=<path>`; the path comes last and may
+/// hold blanks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OwnerLabel {
+    /// The process.
+    pub pid: u32,
+    /// Its start in clock ticks since boot.
+    pub started: u64,
+    /// The boot of its kernel.
+    pub boot_id: String,
+    /// Its process name space.
+    pub pid_namespace: String,
+    /// Its host, for people.
+    pub host: String,
+    /// The job dir, absolute.
+    pub job_dir: PathBuf,
+}
+
+impl OwnerLabel {
+    /// Reads what a label holds; None for anything else.
+    pub fn parse(text: &str) -> Option<OwnerLabel> {
+        let (head, job_dir) = text.split_once(" dir=")?;
+        let field = |name: &str| head.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        Some(OwnerLabel {
+            pid: field("pid")?.parse().ok()?,
+            started: field("started")?.parse().ok()?,
+            boot_id: field("boot")?.to_string(),
+            pid_namespace: field("pidns")?.to_string(),
+            host: field("host")?.to_string(),
+            job_dir: PathBuf::from(job_dir),
+        })
+    }
+}
+
+impl fmt::Display for OwnerLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |text: &str| text.replace(char::is_whitespace, "_");
+        let (boot, namespace, host) = (word(&self.boot_id), word(&self.pid_namespace), word(&self.host));
+        let (pid, started, dir) = (self.pid, self.started, self.job_dir.display());
+        write!(f, "pid={pid} started={started} boot={boot} pidns={namespace} host={host} dir={dir}")
     }
 }
 
@@ -181,6 +229,20 @@ mod tests {
         let labels = labels.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
         let (id, name) = (format!("id-{name}"), name.to_string());
         Listed { kind, id, name, labels, created, bytes: Some(7), running: true }
+    }
+
+    #[test]
+    fn an_owner_survives_its_label() {
+        let owner = OwnerLabel {
+            pid: 12,
+            started: 345,
+            boot_id: "b-1".into(),
+            pid_namespace: "pid:[1]".into(),
+            host: "h".into(),
+            job_dir: "/a b/jobs/x dir=y".into(),
+        };
+        assert_eq!(OwnerLabel::parse(&owner.to_string()), Some(owner));
+        assert_eq!(OwnerLabel::parse("tests"), None);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub mod subnet;
 pub mod unpack;
 
 pub use error::{EnvError, Trouble};
-pub use labels::{Kept, KeptKind, Labels, Role};
+pub use labels::{Kept, KeptKind, Labels, OwnerLabel, Role};
 pub use unpack::{Caps, Fetched};
 
 /// What a call of an [`Environment`] gives: a future that may move between threads.

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Owner {
     pub command: Arc<str>,
     /// Start time in clock ticks since boot; tells the process from a later one with the same pid.
     /// None for one that can not be seen from here.
-    started: Option<u64>,
+    pub started: Option<u64>,
 }
 
 /// What a search came to.
@@ -63,10 +63,19 @@ pub fn by_lease(job: &Dir, observer: &mut Observer, at: Duration) -> Option<Sear
 /// Who on this host holds a file named `job.log` open for writing, at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Census {
-    /// Device and inode of the log, and the holder.
-    writers: Vec<(u64, u64, Owner)>,
+    writers: Vec<Writer>,
     /// Users with processes whose files could not be looked at.
     hidden: HashSet<u32>,
+}
+
+/// One open log.
+#[derive(Debug, Clone)]
+struct Writer {
+    device: u64,
+    inode: u64,
+    /// The directory of the log, as the kernel names it.
+    job_dir: PathBuf,
+    owner: Owner,
 }
 
 impl Census {
@@ -84,14 +93,14 @@ impl Census {
                 continue;
             };
             for file in files.flatten() {
-                if let Some(log) = log_behind(&file.path())
+                if let Some((log, job_dir)) = log_behind(&file.path())
                     && writes(pid, &file.file_name().to_string_lossy())
                 {
                     let command = fs::read(entry.path().join("comm")).unwrap_or_default();
                     let command = String::from_utf8_lossy(&command);
                     let command = Arc::from(&*text::clean(command.trim()));
                     let owner = Owner { pid, command, started: Some(start_time(pid).unwrap_or(0)) };
-                    census.writers.push((log.dev(), log.ino(), owner));
+                    census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner });
                 }
             }
         }
@@ -106,8 +115,7 @@ impl Census {
             return Search::default();
         };
         let dir_owner = fs::metadata(job_dir).map(|m| m.uid()).unwrap_or(log.uid());
-        let found = self.writers.iter().find(|(dev, ino, _)| (*dev, *ino) == (log.dev(), log.ino()));
-        let owner = found.map(|(_, _, owner)| owner.clone());
+        let owner = self.holding(&log).next().cloned();
         // What could not be looked at counts only if it could be the writer. Root could, but so many
         // of its processes are hidden from everybody that nothing would ever be certain.
         let hidden = self.hidden.contains(&dir_owner);
@@ -116,17 +124,42 @@ impl Census {
     }
 }
 
+impl Census {
+    fn holding<'a>(&'a self, log: &fs::Metadata) -> impl Iterator<Item = &'a Owner> + use<'a> {
+        let wanted = (log.dev(), log.ino());
+        self.writers.iter().filter(move |w| (w.device, w.inode) == wanted).map(|w| &w.owner)
+    }
+
+    /// Everybody who holds the log of a job open for writing: more than one where somebody collects
+    /// it with another program.
+    pub fn holders(&self, job_dir: &Path) -> Vec<Owner> {
+        let log = fs::symlink_metadata(job_dir.join("job.log"));
+        log.map(|log| self.holding(&log).cloned().collect()).unwrap_or_default()
+    }
+
+    /// The directories of all logs that are held open on this host, with who holds them.
+    pub fn jobs(&self) -> impl Iterator<Item = (&Path, &Owner)> {
+        self.writers.iter().map(|w| (w.job_dir.as_path(), &w.owner))
+    }
+
+    /// True when at least the command lines of all of this host's processes can be seen.
+    pub fn sees_everybody(&self) -> bool {
+        !inside_container() && Path::new("/proc/1/stat").exists()
+    }
+}
+
 /// Whether a known owner is still there: one look at its start time.
 pub fn alive(owner: &Owner) -> bool {
     owner.started.is_some() && start_time(owner.pid) == owner.started
 }
 
-/// Metadata of the open file if it is named `job.log`. The link's text is looked at first, so that
+/// Metadata and directory of the open file if it is named `job.log`. The link's text is looked at first, so that
 /// files on a hung network mount are not touched.
-fn log_behind(descriptor: &Path) -> Option<fs::Metadata> {
+fn log_behind(descriptor: &Path) -> Option<(fs::Metadata, PathBuf)> {
     let target = fs::read_link(descriptor).ok()?;
     // `job.log (deleted)` is none.
-    (target.file_name()? == "job.log").then(|| fs::metadata(descriptor).ok()).flatten()
+    let is_log = target.file_name()? == "job.log";
+    is_log.then(|| Some((fs::metadata(descriptor).ok()?, target.parent()?.to_path_buf()))).flatten()
 }
 
 /// True when the descriptor is open for writing; a `tail -f` is no owner.
@@ -153,11 +186,15 @@ fn sees_all(dir_owner: u32) -> bool {
 /// True in a container when the directory is mounted into it: the writer may be outside, where its
 /// processes can not be seen.
 fn foreign_mount(job_dir: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
+    inside_container() && device(job_dir) != device(Path::new("/"))
+}
+
+/// True where this process sees only a part of the host's processes.
+fn inside_container() -> bool {
     /// The first pid name space's number (`PROC_PID_INIT_INO` of the kernel).
     const FIRST: &str = "pid:[4026531836]";
-    let inside = fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.to_string_lossy() != FIRST);
-    let device = |path: &Path| fs::metadata(path).map(|m| m.dev()).ok();
-    inside && device(job_dir) != device(Path::new("/"))
+    fs::read_link("/proc/self/ns/pid").is_ok_and(|ns| ns.to_string_lossy() != FIRST)
 }
 
 #[cfg(test)]

@@ -29,6 +29,6 @@ pub mod stats;
 pub use atomic::{Folder, Log, WriteError};
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};
 pub use lease::{Claim, Claimant, Lease, May, Observer};
-pub use quarantine::{QuarantineError, Quarantined, quarantine};
+pub use quarantine::{QuarantineError, Quarantined, quarantine, restore};
 pub use raised::Raised;
 pub use scrub::Scrub;

@@ -17,6 +17,7 @@ use super::{EnvError, Trouble};
 mod address;
 mod archive;
 mod calls;
+pub mod compose;
 mod container;
 mod events;
 mod exec;

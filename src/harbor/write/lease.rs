@@ -84,16 +84,7 @@ impl LeaseNote {
 
     /// What can be found out about the holder's process from here.
     pub fn process(&self) -> Process {
-        let here = Here::look();
-        let same = !here.boot_id.is_empty()
-            && here.boot_id == self.boot_id
-            && !here.pid_namespace.is_empty()
-            && here.pid_namespace == self.pid_namespace;
-        match (same, start_time(self.pid)) {
-            (false, _) => Process::Elsewhere,
-            (true, Some(started)) if started == self.started => Process::There,
-            (true, _) => Process::Gone,
-        }
+        Process::of(&self.boot_id, &self.pid_namespace, self.pid, self.started)
     }
 }
 
@@ -106,6 +97,22 @@ pub enum Process {
     Gone,
     /// On another host or in another container: not to be seen from here.
     Elsewhere,
+}
+
+impl Process {
+    /// The process with this number and start, of one boot and name space.
+    pub fn of(boot_id: &str, pid_namespace: &str, pid: u32, started: u64) -> Process {
+        let here = Here::look();
+        let same = !here.boot_id.is_empty()
+            && here.boot_id == boot_id
+            && !here.pid_namespace.is_empty()
+            && here.pid_namespace == pid_namespace;
+        match (same, start_time(pid)) {
+            (false, _) => Process::Elsewhere,
+            (true, Some(there)) if there == started => Process::There,
+            (true, _) => Process::Gone,
+        }
+    }
 }
 
 /// What a lease is worth.

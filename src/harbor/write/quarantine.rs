@@ -85,6 +85,39 @@ pub fn quarantine(job: &Folder, name: &str, state_dir: &Path, job_id: &str) -> R
     Ok(Quarantined { place: target, left_out })
 }
 
+/// Brings something back from the quarantine into a job dir, under a name that is free there: copied and
+/// compared before it goes from the quarantine.
+///
+/// # Errors
+/// See [`QuarantineError`]; [`WriteError::Exists`] when the job dir has something of this name.
+pub fn restore(place: &Path, job: &Folder, name: &str) -> Result<(), QuarantineError> {
+    let target = job.named(name)?;
+    let named = |path: &Path| path.file_name().and_then(OsStr::to_str).map(str::to_string);
+    let (Some(parent), Some(kept)) = (place.parent(), named(place)) else {
+        return Err(WriteError::Name { name: place.display().to_string() }.into());
+    };
+    let from = Folder::open(parent)?;
+    if job.dir().stat(name).is_ok() {
+        return Err(WriteError::Exists { path: target }.into());
+    }
+    let kept = OsStr::new(&kept);
+    let stage_name = (1..).map(|n: u32| format!(".{n}.pilothouse-tmp")).find(|n| job.dir().stat(n).is_err());
+    let stage_name = stage_name.unwrap_or_default();
+    let stage = job.make(&stage_name, 0o755)?;
+    let mut left_out = Vec::new();
+    let done = copy(from.dir(), place, kept, &stage, 0, &mut left_out)
+        .and_then(|()| compare(from.dir(), place, kept, stage.dir()))
+        .and_then(|()| {
+            let renamed = rustix::fs::renameat(stage.dir(), kept, job.dir(), name);
+            renamed.map_err(|e| WriteError::of(&target, &e.into()).into())
+        });
+    remove(job.dir(), job.path(), OsStr::new(&stage_name))?;
+    done?;
+    job.sync()?;
+    remove(from.dir(), from.path(), kept)?;
+    Ok(from.sync()?)
+}
+
 fn private(state_dir: &Path) -> Result<Folder, WriteError> {
     std::fs::create_dir_all(state_dir).map_err(|e| WriteError::of(state_dir, &e))?;
     Folder::open(state_dir)
