@@ -271,11 +271,7 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(
-        replies: Sender<Msg>,
-        watch: Box<dyn FnMut(Option<TrialKey>)>,
-        helm: Option<Box<dyn Helm>>,
-    ) -> Runner {
+    fn new(replies: Sender<Msg>, watch: Box<dyn FnMut(Option<TrialKey>)>, helm: Option<Box<dyn Helm>>) -> Runner {
         Runner { replies, watch, helm, detail: None, player: None }
     }
 

@@ -167,9 +167,10 @@ fn slots(model: &mut Model, more: bool) -> Vec<Effect> {
         Stopping::No if to == 0 => ("1 slot is the least; s drains or stops the job".to_string(), None),
         Stopping::No if more && now >= left => (format!("n {now}: every trial that is left has its slot"), None),
         Stopping::No if more => (format!("n {to}: the next trial begins"), Some(to)),
-        Stopping::No if crew.running > to => {
-            (format!("n {to}: what runs runs on, nothing begins before {} of them end", crew.running - to + 1), Some(to))
-        }
+        Stopping::No if crew.running > to => (
+            format!("n {to}: what runs runs on, nothing begins before {} of them end", crew.running - to + 1),
+            Some(to),
+        ),
         Stopping::No => (format!("n {to}"), Some(to)),
     };
     notice(model, said);

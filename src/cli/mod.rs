@@ -2,6 +2,7 @@
 
 pub mod attach;
 pub mod demo;
+pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;

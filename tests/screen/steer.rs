@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use pilothouse::app::effect::Effect;
-use pilothouse::app::helm::{
-    Audit, Crew, Finding, News, Order, Over, Side, Signal, Stopping, Survey, Waiting, Way,
-};
+use pilothouse::app::helm::{Audit, Crew, Finding, News, Order, Over, Side, Signal, Stopping, Survey, Waiting, Way};
 use pilothouse::app::key::Key;
 use pilothouse::app::message::Msg;
 use pilothouse::app::model::{Model, View};
@@ -67,7 +65,9 @@ fn survey() -> Survey {
             "/opt/venv/bin/python3 /opt/venv/bin/harbor run -p tasks -a terminus-2 -m Qwen/Qwen3.8-27B -n 8".into(),
             "in /data/bench, since 70 m, found by its open job.log".into(),
         ],
-        touched: vec!["cancel 9 running, 4 h 2 m of trial time lost; 11 of 26 results kept; 5 queued stay undone".into()],
+        touched: vec![
+            "cancel 9 running, 4 h 2 m of trial time lost; 11 of 26 results kept; 5 queued stay undone".into(),
+        ],
         warnings: vec![
             "its stdout goes into a pipe (tee?): leave that program alone until the job has ended, or Harbor dies of a \
              broken pipe without cleaning up"
@@ -89,7 +89,7 @@ fn audit() -> Audit {
         mended: None,
     };
     Audit {
-        counts: ["1 phantom", "1 without result", "2 containers", "0 networks"].map(String::from).to_vec(),
+        summary: "1 phantom, 1 directory without result, 2 containers, 0 networks left".into(),
         findings: vec![
             finding(
                 "phantom",
@@ -290,12 +290,13 @@ fn a_stop_of_ones_own_job_ends_in_an_audit() {
     check("own-stopping", stopping);
     check("own-stopped", |size| {
         let mut model = stopping(size);
-        let over = Over { complete: false, words: "11 of 26 trials have ended, 9 of them cancelled".into(), broken: false };
+        let over =
+            Over { complete: false, words: "11 of 26 trials have ended, 9 of them cancelled".into(), broken: false };
         let effects = tell(&mut model, News::Over(over));
         assert!(matches!(orders(&effects)[..], [Order::Audit(place)] if place.job == KEY), "{effects:?}");
-        let counts = ["0 phantoms", "0 without result", "0 containers", "0 networks"].map(String::from).to_vec();
+        let summary = "0 phantoms, 0 directories without result, 0 containers, 0 networks left".to_string();
         let next = Some("pilothouse run --resume /jobs/qwen38-tb21-full89 runs what is missing".to_string());
-        tell(&mut model, News::Audited(KEY, Ok(Audit { counts, next, ..Audit::default() })));
+        tell(&mut model, News::Audited(KEY, Ok(Audit { summary, next, ..Audit::default() })));
         model
     });
 }
@@ -316,11 +317,8 @@ fn anothers_job_is_stopped_by_a_signal() {
     });
     check("attached-waiting", |size| {
         let mut model = stopped(size);
-        let waiting = Waiting {
-            left: vec!["2 containers".into()],
-            until: Some(now() + Duration::from_secs(47)),
-            expired: false,
-        };
+        let waiting =
+            Waiting { left: vec!["2 containers".into()], until: Some(now() + Duration::from_secs(47)), expired: false };
         tell(&mut model, News::Waiting(KEY, waiting));
         model
     });
@@ -444,9 +442,7 @@ fn live_output_follows_from_the_agent_to_the_tests() {
     select(&mut model, "build-pov-ray");
     let effects = press(&mut model, Key::Char('w'));
     let live = |effects: &[Effect], wanted: Slot| {
-        effects.iter().any(|e| {
-            matches!(e, Effect::Detail(Request::Text { slot, at: At::Live, .. }) if *slot == wanted)
-        })
+        effects.iter().any(|e| matches!(e, Effect::Detail(Request::Text { slot, at: At::Live, .. }) if *slot == wanted))
     };
     assert!(live(&effects, Slot::Log), "{effects:?}");
     assert_eq!(model.trial.as_ref().unwrap().tab, Tab::Log);

@@ -235,7 +235,8 @@ fn cancel(model: &Model, key: &TrialKey) -> Content {
          trials go on.",
     );
     out.offer(Deed::Keep, "let it run", "");
-    let lost = ran(row, model.now).map_or("its time so far is lost".to_string(), |s| format!("{} lost", time::words(s)));
+    let lost =
+        ran(row, model.now).map_or("its time so far is lost".to_string(), |s| format!("{} lost", time::words(s)));
     out.offer(Deed::CancelTrial, "cancel it", lost);
     out
 }
@@ -302,7 +303,8 @@ fn own(model: &Model, leave: bool) -> Content {
         return out;
     }
     let Crew { running, waiting, queued, ended, stopping, .. } = crew;
-    let mut counts = format!("{running} running, {queued} not begun, {ended} of {} ended", running + waiting + queued + ended);
+    let mut counts =
+        format!("{running} running, {queued} not begun, {ended} of {} ended", running + waiting + queued + ended);
     if waiting > 0 {
         counts.push_str(&format!(", {waiting} waiting for a retry"));
     }
@@ -320,7 +322,9 @@ fn own(model: &Model, leave: bool) -> Content {
     match stopping {
         Stopping::No => {}
         Stopping::Draining => out.say(Tone::Plain, "It drains: nothing new begins, what runs runs to its end."),
-        Stopping::Cancelling => out.say(Tone::Plain, "It is being stopped: what runs is cancelled, its output is kept."),
+        Stopping::Cancelling => {
+            out.say(Tone::Plain, "It is being stopped: what runs is cancelled, its output is kept.")
+        }
         Stopping::Hurrying => out.say(Tone::Plain, "It is being stopped, with little patience."),
     }
     let rows: Vec<&Row> = job.map(|j| at_work(model, j.key).collect()).unwrap_or_default();
