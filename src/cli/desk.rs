@@ -134,7 +134,7 @@ fn survey(job: &Job, owner: &Owner, advice: Advice) -> Survey {
     Survey {
         pid: owner.pid,
         process: vec![owner.command.clone(), format!("in {cwd}; {}", owner.evidence)],
-        touched: vec![plan.price()],
+        touched: vec![format!("A stop: {}.", plan.price())],
         warnings: advice.warnings,
         ways,
     }
