@@ -99,7 +99,7 @@ impl Census {
                     let command = fs::read(entry.path().join("comm")).unwrap_or_default();
                     let command = String::from_utf8_lossy(&command);
                     let command = Arc::from(&*text::clean(command.trim()));
-                    let owner = Owner { pid, command, started: Some(start_time(pid).unwrap_or(0)) };
+                    let owner = Owner { pid, command, started: start_time(pid) };
                     census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner });
                 }
             }
