@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod clean;
 pub mod demo;
+pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;
