@@ -4,8 +4,9 @@
 //! is followed to its end without a screen then.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
@@ -23,9 +24,41 @@ use crate::scheduler::{Control, Status};
 /// Orders and news that may wait.
 const QUEUE: usize = 64;
 
+/// What is shown besides the job.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Show {
+    /// Said on the screen at its beginning.
+    pub notice: Option<&'static str>,
+    /// The screen is left by itself so long after the job's end.
+    pub leave_after: Option<Duration>,
+}
+
 /// Shows a job until the screen is left, and follows it to its end; gives the exit code.
-pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common) -> u8 {
+pub fn run(owner: Owner, invalid: &[Invalid], out: Output, common: &Common) -> u8 {
+    run_as(owner, invalid, out, common, Show::default())
+}
+
+/// The same, with more to show.
+pub fn run_as(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common, show: Show) -> u8 {
     let (leave, told) = oneshot::channel();
+    let leave = Arc::new(Mutex::new(Some(leave)));
+    let leave_now = |leave: &Mutex<Option<oneshot::Sender<()>>>| {
+        if let Some(leave) = leave.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // A screen that is left already hears nothing.
+            let _ = leave.send(());
+        }
+    };
+    if let Some(after) = show.leave_after {
+        let (mut status, leave) = (owner.control.status(), leave.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            if let Ok(runtime) = runtime {
+                runtime.block_on(async { while status.changed().await.is_ok() {} });
+                std::thread::sleep(after);
+                leave_now(&leave);
+            }
+        });
+    }
     let (tell_ended, ended) = oneshot::channel();
     let done = std::mem::replace(&mut owner.done, ended);
     let aborted = Arc::new(AtomicBool::new(false));
@@ -45,7 +78,7 @@ pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common) 
         std::thread::Builder::new().name("helm".into()).spawn(move || {
             runtime.block_on(desk.run(inbox, done, tell_ended, || {
                 aborting.store(true, Ordering::Relaxed);
-                let _ = leave.send(());
+                leave_now(&leave);
             }));
         })
     });
@@ -58,7 +91,12 @@ pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common) 
         dirs: vec![owner.dir.clone()],
         poll: None,
         counting: Counting::default(),
-        prepare: Box::new(|_| Vec::new()),
+        prepare: Box::new(move |model| {
+            if let Some(notice) = show.notice {
+                crate::app::update::notice(model, notice);
+            }
+            Vec::new()
+        }),
         leave: Some(told),
         steering: Some((Side::Owner, steering)),
     };
