@@ -15,13 +15,13 @@ use crate::environment::local::LocalEnvironment;
 use crate::environment::{Command, Ended, EnvError, Environment, Mount, OnTimeout, Trouble, Upload};
 use crate::harbor::task::{EnvTemplate, Healthcheck, TaskStep, host_variable, resolve_all};
 use crate::harbor::write::config::Env;
-use crate::harbor::write::policy::policy;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
     AgentInfo, AgentResult, ExceptionInfo, ModelInfo, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
 };
 use crate::harbor::write::{Folder, Scrub, TrialFolder, WriteError, ids};
 use crate::job::Stamp;
+use crate::job::policy::ErrorPolicy;
 use crate::verifier::{Verification, verify};
 
 /// Harbor's limit for the setup of an agent, in seconds.
@@ -289,7 +289,7 @@ impl Attempt {
             Err(raised) if raised.is_cancelled() => return Err(raised),
             Err(raised) => {
                 self.note(sheet, &raised);
-                if !policy(&raised.kind, &config.override_error_policy).should_grade {
+                if !ErrorPolicy::under(&raised.kind, &config.override_error_policy).should_grade {
                     return Ok(());
                 }
             }
