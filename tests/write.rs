@@ -528,7 +528,7 @@ fn a_retry_keeps_the_attempt_as_evidence() {
         made.end(0, &trial, &End::error("InternalServerError"));
         fs::write(trial.folder().path().join("agent/out.txt"), format!("attempt {n}")).unwrap();
         let (config, lock) = made.plan[0].clone();
-        trial = made.job.retry_trial(trial, &config, &lock, Modes::default(), at(20.0)).unwrap();
+        trial = made.job.retry_trial(&trial, &config, &lock, Modes::default(), at(20.0)).unwrap();
         let kept = trial.folder().path().join(format!("retries/{n}"));
         assert_eq!(fs::read_to_string(kept.join("agent/out.txt")).unwrap(), format!("attempt {n}"));
         assert_eq!(value(kept.join("result.json"))["exception_info"]["policy"]["should_retry"], true);
