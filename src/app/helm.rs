@@ -174,8 +174,8 @@ pub struct Finding {
 /// What an audit found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Audit {
-    /// Counts of what was looked for, those of nothing too: `0 phantoms`, `0 containers`.
-    pub counts: Vec<String>,
+    /// Counts of what was looked for, those of nothing too: `0 phantoms, 0 containers left`.
+    pub summary: String,
     /// The findings.
     pub findings: Vec<Finding>,
     /// What could not be looked at, and why.
@@ -195,6 +195,8 @@ pub enum News {
     Surveyed(JobKey, Result<Survey, String>),
     /// The signal was sent and the wait goes on.
     Waiting(JobKey, Waiting),
+    /// The signal was not sent, and why: it runs on.
+    NotSent(JobKey, String),
     /// The process has ended, in words.
     Stopped(JobKey, String),
     /// What an audit found, or why there is none.

@@ -138,6 +138,11 @@ fn of_harbor(
     }
 }
 
+/// False when a signal would have no effect at all.
+pub fn works(owner: &Owner, signal: StopSignal) -> bool {
+    signal.of(owner) != Disposition::Ignored
+}
+
 /// Why a chosen signal is a bad idea or of no use, where it is.
 pub fn objection(owner: &Owner, signal: StopSignal) -> Option<String> {
     match (signal.of(owner), owner.program) {

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::leftovers::{self, Fate, Kind, Leftover, Scope, World, trials_of};
+pub use super::leftovers::trials_of;
+use super::leftovers::{self, Fate, Kind, Leftover, Scope, World};
 use super::owner::Found;
 use super::process;
 use crate::environment::EnvError;
@@ -470,7 +471,9 @@ pub fn compose_at_work(trials: &[String]) -> Vec<String> {
         }
         let project = argv.get(at + 1).map(String::as_str).unwrap_or_default();
         let trial = super::harbor_marks::trial_of_session(project).unwrap_or_default();
-        if wanted.contains(trial) && process::start_time(pid).is_some() {
+        // What only runs a command in a container, or copies, makes nothing that stays.
+        let harmless = argv.iter().skip(at + 2).any(|w| w == "exec" || w == "cp");
+        if wanted.contains(trial) && !harmless && process::start_time(pid).is_some() {
             out.push(safe(&format!("docker compose for {project} (pid {pid}) is still at work")));
         }
     }

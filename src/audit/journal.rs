@@ -82,10 +82,18 @@ impl Note {
 /// Who acts: the login name and the host.
 pub fn operator() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|v| std::env::var(v).ok().filter(|u| !u.is_empty()));
-    let user = user.unwrap_or_else(|| format!("uid {}", rustix::process::geteuid().as_raw()));
+    let user = user.unwrap_or_else(|| name_of(rustix::process::geteuid().as_raw()));
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     if host.is_empty() { user } else { format!("{user}@{host}") }
+}
+
+/// A user's name by `/etc/passwd`, else the number.
+fn name_of(uid: u32) -> String {
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let fits = |line: &&str| line.split(':').nth(2).and_then(|n| n.parse().ok()) == Some(uid);
+    let name = users.lines().find(fits).and_then(|line| line.split(':').next());
+    name.map_or_else(|| format!("uid {uid}"), str::to_string)
 }
 
 /// A journal that is open for appending.

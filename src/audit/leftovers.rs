@@ -21,6 +21,8 @@ use crate::harbor::{Dir, EntryKind};
 use crate::job::text::clean;
 use crate::job::{Stamp, time};
 
+/// Bytes of a trial's config that are read.
+const CONFIG_CAP: u64 = 4 << 20;
 /// Sub-directories of a job that are taken for its trials.
 const TRIALS: usize = 100_000;
 
@@ -207,7 +209,7 @@ impl World {
             return match (&found, found.forbids()) {
                 (Found::Here(_) | Found::Elsewhere(_), Some(who)) => Fate::Alive(who),
                 (_, Some(why)) => Fate::Unsure(why),
-                (_, None) => Fate::Dead(format!("its job has no owner: {}", found.words())),
+                (_, None) => Fate::Dead(format!("its job has no owner: {}", found.evidence())),
             };
         }
         let job = match job_dir {
@@ -243,7 +245,7 @@ impl World {
                 (Found::Here(_) | Found::Elsewhere(_), Some(who), _) => Fate::Alive(who),
                 (_, _, Some(Process::Gone)) => Fate::Dead("the process that made it is gone".to_string()),
                 (_, Some(why), _) => Fate::Unsure(why),
-                (_, None, _) => Fate::Dead(format!("its job has no owner: {}", found.words())),
+                (_, None, _) => Fate::Dead(format!("its job has no owner: {}", found.evidence())),
             };
         }
         match (owner, process) {
@@ -255,7 +257,7 @@ impl World {
 }
 
 /// Names of directories of a job that can be trials.
-pub(super) fn trials_of(job_dir: &Path) -> Vec<String> {
+pub fn trials_of(job_dir: &Path) -> Vec<String> {
     let entries = Dir::open(job_dir).and_then(|dir| dir.list()).unwrap_or_default().into_iter().take(TRIALS);
     let dirs = entries.filter(|e| e.kind == EntryKind::Dir).filter_map(|e| e.name.into_string().ok());
     dirs.filter(|name| !name.starts_with('.')).collect()
@@ -339,7 +341,10 @@ fn of_harbor(
         };
         let (job_dir, trial) = places.get(&project.name).cloned().unwrap_or_default();
         let created = thing.created.and_then(|s| crate::job::time::from_unix(s, 0));
-        let fate = world.fate(job_dir.as_deref(), trial.as_deref(), created, local);
+        let fate = match kept_on_purpose(job_dir.as_deref(), trial.as_deref(), &thing) {
+            Some(why) => Fate::Unsure(why),
+            None => world.fate(job_dir.as_deref(), trial.as_deref(), created, local),
+        };
         out.things.push(Leftover {
             kind: match thing.kind {
                 ComposedKind::Container => Kind::Container,
@@ -393,6 +398,28 @@ fn of_harbor(
             fate: tidy(fate),
             item: Item::Temp(temp),
         });
+    }
+}
+
+/// Why Harbor itself left a thing, where the trial's config told it to.
+fn kept_on_purpose(job_dir: Option<&Path>, trial: Option<&str>, thing: &Composed) -> Option<String> {
+    let dir = Dir::open(job_dir?).ok()?;
+    let config = dir.read_all(&format!("{}/config.json", trial?), CONFIG_CAP).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config.data).ok()?;
+    let environment = config.get("environment")?;
+    let is = |value: Option<&serde_json::Value>, wanted: bool| value.and_then(|v| v.as_bool()) == Some(wanted);
+    // Only what a trial leaves at its own end: one that was running when its owner died was not over.
+    let over = dir.stat(&format!("{}/result.json", trial?)).is_ok();
+    let keeps = is(environment.get("kwargs").and_then(|k| k.get("keep_containers")), true);
+    match thing.kind {
+        _ if !over => None,
+        ComposedKind::Container | ComposedKind::Network | ComposedKind::Volume if keeps && !thing.running => {
+            Some("kept on purpose: the trial was run with keep_containers".to_string())
+        }
+        ComposedKind::Image if keeps || is(environment.get("delete"), false) => {
+            Some("kept on purpose: the trial was run with --no-delete or keep_containers".to_string())
+        }
+        _ => None,
     }
 }
 

@@ -144,6 +144,14 @@ impl Found {
         }
     }
 
+    /// The evidence for it, in words.
+    pub fn evidence(&self) -> &str {
+        match self {
+            Found::Here(owner) => &owner.evidence,
+            Found::Elsewhere(words) | Found::Nobody(words) | Found::Unknown(words, _) => words,
+        }
+    }
+
     /// In words.
     pub fn words(&self) -> String {
         match self {

@@ -8,6 +8,7 @@ use clap::Args;
 use tokio::sync::mpsc::channel;
 
 use super::Common;
+use super::desk::Desk;
 use super::screen::{self, Start};
 use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
@@ -72,7 +73,19 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         model.open_when_seen = trial.map(Into::into);
         Vec::new()
     });
-    on_screen(args.dirs.clone(), args.poll, counting, common, prepare, None)
+    let (news, heard) = channel(QUEUE);
+    let steering = Steering { helm: Box::new(Desk::new(news)), news: heard };
+    screen::code(watch(
+        common,
+        Watched {
+            dirs: args.dirs.clone(),
+            poll: args.poll,
+            counting,
+            prepare,
+            leave: None,
+            steering: Some((Side::Attached, steering)),
+        },
+    ))
 }
 
 /// Follows `dirs` on the screen until it is left, by the operator or by `leave`.

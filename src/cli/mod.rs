@@ -1,13 +1,16 @@
 //! The command line: one file per sub-command.
 
 pub mod attach;
+pub mod clean;
 pub mod demo;
+pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;
 pub mod run;
 pub mod screen;
 pub mod status;
+pub mod stop;
 pub mod tally;
 
 use std::path::PathBuf;
@@ -95,6 +98,10 @@ pub enum Command {
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
+    /// Stop a job in good order, audit what is left of it and mend that
+    Stop(stop::StopArgs),
+    /// List what dead trials left on this host, and remove it
+    Clean(clean::CleanArgs),
 }
 
 /// Where logs and other state live: `PILOTHOUSE_STATE_DIR`, else `$XDG_STATE_HOME/pilothouse`, else
@@ -117,6 +124,8 @@ pub fn main(cli: Cli) -> u8 {
         Command::Tally(args) => tally::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
+        Command::Stop(args) => stop::run(&args),
+        Command::Clean(args) => clean::run(&args),
     }
 }
 

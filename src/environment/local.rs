@@ -437,12 +437,18 @@ fn kill_group(id: i32) {
 
 /// Kills the processes that carry the mark in their environment; how many there were.
 fn kill_marked(mark: &str) -> usize {
-    let needle = format!("{MARK}={mark}");
+    kill_where(|found| found == mark)
+}
+
+/// Kills the processes with such a mark in their environment; how many there were.
+fn kill_where(fits: impl Fn(&str) -> bool) -> usize {
+    let begin = format!("{MARK}=");
     let mut killed = 0;
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
         let Ok(environ) = fs::read(entry.path().join("environ")) else { continue };
-        if environ.split(|b| *b == 0).any(|v| v == needle.as_bytes())
+        let mut marks = environ.split(|b| *b == 0).filter_map(|v| v.strip_prefix(begin.as_bytes()));
+        if marks.any(|mark| std::str::from_utf8(mark).is_ok_and(&fits))
             && let Some(pid) = Pid::from_raw(id).filter(|_| id > 1)
         {
             let _ = rustix::process::kill_process(pid, Signal::KILL);
@@ -450,6 +456,27 @@ fn kill_marked(mark: &str) -> usize {
         }
     }
     killed
+}
+
+/// Ends what an owner that is no more left of its local environments beneath `root`: their processes,
+/// then the directories. Gives how many processes there were.
+///
+/// # Errors
+/// A directory that can not be removed.
+pub fn clear_left(root: &Path) -> io::Result<usize> {
+    let mut ended = 0;
+    // Again, as one may have forked meanwhile.
+    for _ in 0..3 {
+        let n = kill_where(|mark| mark.split_once('-').is_some_and(|(_, at)| Path::new(at).starts_with(root)));
+        ended += n;
+        if n == 0 {
+            break;
+        }
+    }
+    match fs::remove_dir_all(root) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(ended),
+    }
 }
 
 /// What of `path` lies beneath `dir`.

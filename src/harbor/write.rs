@@ -7,6 +7,7 @@
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
 //! | [`from_run`] | from an operator's config to those documents |
 //! | [`policy`], [`raised`] | what an exception type means; a failure under its name |
+//! | [`reread`] | a job read back, to be gone on with |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
 //! | [`job`] | the job dir as it grows, trial by trial |
 //! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
@@ -22,6 +23,7 @@ pub mod lock;
 pub mod policy;
 pub mod quarantine;
 pub mod raised;
+pub mod reread;
 pub mod result;
 pub mod scrub;
 pub mod stats;

@@ -83,17 +83,24 @@ pub fn draw(model: &Model, asking: &Asking, pen: Pen, frame: &mut Frame<'_>, are
     let text: Vec<Line<'static>> = content.text.iter().flat_map(|said| lines(said, columns, pen)).collect();
     let at = asking.at(&content);
     let labels = content.offers.iter().map(|o| width(&o.label)).max().unwrap_or(0);
-    let mut answers: Vec<Line<'static>> = Vec::new();
-    // Rows of the focused answer: where not all fit, these do.
-    let mut focus = 0..0;
-    for (i, o) in content.offers.iter().enumerate() {
-        let rows = offer(o, i == at, columns, labels, pen);
-        if i == at {
-            focus = answers.len()..answers.len() + rows.len();
-        }
-        answers.extend(rows);
-    }
     let most = usize::from(area.height).saturating_sub(1);
+    let mut offers = content.offers.clone();
+    let rows = |offers: &[Offer]| -> Vec<Vec<Line<'static>>> {
+        offers.iter().enumerate().map(|(i, o)| offer(o, i == at, columns, labels, pen)).collect()
+    };
+    let mut answers = rows(&offers);
+    // Where there is no room for every price, the one that has the focus tells its own.
+    if answers.iter().map(Vec::len).sum::<usize>() + text.len() + 3 > most {
+        let third = most / 3;
+        if answers.iter().map(Vec::len).sum::<usize>() + third + 3 > most {
+            offers.iter_mut().enumerate().filter(|(i, _)| *i != at).for_each(|(_, o)| o.price.clear());
+            answers = rows(&offers);
+        }
+    }
+    // Rows of the focused answer: where not all fit, these do.
+    let before: usize = answers.iter().take(at).map(Vec::len).sum();
+    let focus = before..before + answers.get(at).map_or(0, Vec::len);
+    let answers: Vec<Line<'static>> = answers.into_iter().flatten().collect();
     let tall = (text.len() + answers.len() + 3).min(most);
     let rect = super::overlays::centred(area, wide, tall);
     frame.render_widget(Clear, rect);

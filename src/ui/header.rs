@@ -320,7 +320,7 @@ fn attention(model: &Model, pen: Pen, columns: usize, with_tokens: bool) -> Line
         }
         None if over.is_some() => {
             let words = over.map(|o| o.words.clone()).unwrap_or_default();
-            vec![piece(words, pen.strong(), 0), piece("q leaves the screen", pen.dim(), 1)]
+            vec![piece(words, pen.strong(), 0)]
         }
         None => vec![piece("nothing needs you", pen.dim(), 0)],
         Some(first) => {

@@ -82,7 +82,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let owner = match (model.view(), model.steer.side) {
         (View::Replay, _) => piece("", pen.dim(), 1),
-        (_, Side::Owner) if !model.steer.holds() => piece("job over", pen.strong(), 0),
+        (_, Side::Owner) if !model.steer.holds() => piece("job over: q leaves", pen.strong(), 0),
         (_, Side::Owner) => piece(if pen.look.ascii { "* owner" } else { "● owner" }, pen.good(), 0),
         _ => piece("read-only", pen.dim(), 1),
     };

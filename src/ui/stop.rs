@@ -54,10 +54,8 @@ fn story(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec<Line<
     match &stop.audit {
         Some(Err(why)) => say(&mut out, &format!("no audit: {why}; r looks again"), pen.alarm(), columns),
         Some(Ok(audit)) => {
-            if !audit.counts.is_empty() {
-                let style = if audit.findings.is_empty() { pen.good() } else { pen.strong() };
-                say(&mut out, &format!("left behind: {}", audit.counts.join(", ")), style, columns);
-            }
+            let style = if audit.findings.is_empty() { pen.good() } else { pen.strong() };
+            say(&mut out, &audit.summary, style, columns);
             for unseen in &audit.unseen {
                 say(&mut out, &format!("not looked at: {unseen}"), pen.alarm(), columns);
             }

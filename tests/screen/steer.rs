@@ -89,7 +89,7 @@ fn audit() -> Audit {
         mended: None,
     };
     Audit {
-        counts: ["1 phantom", "1 without result", "2 containers", "0 networks"].map(String::from).to_vec(),
+        summary: "1 phantom, 1 directory without result, 2 containers, 0 networks left".into(),
         findings: vec![
             finding(
                 "phantom",
@@ -294,9 +294,9 @@ fn a_stop_of_ones_own_job_ends_in_an_audit() {
             Over { complete: false, words: "11 of 26 trials have ended, 9 of them cancelled".into(), broken: false };
         let effects = tell(&mut model, News::Over(over));
         assert!(matches!(orders(&effects)[..], [Order::Audit(place)] if place.job == KEY), "{effects:?}");
-        let counts = ["0 phantoms", "0 without result", "0 containers", "0 networks"].map(String::from).to_vec();
+        let summary = "0 phantoms, 0 directories without result, 0 containers, 0 networks left".to_string();
         let next = Some("pilothouse run --resume /jobs/qwen38-tb21-full89 runs what is missing".to_string());
-        tell(&mut model, News::Audited(KEY, Ok(Audit { counts, next, ..Audit::default() })));
+        tell(&mut model, News::Audited(KEY, Ok(Audit { summary, next, ..Audit::default() })));
         model
     });
 }

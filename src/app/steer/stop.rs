@@ -164,6 +164,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
     let about = match &news {
         News::Surveyed(key, _)
         | News::Waiting(key, _)
+        | News::NotSent(key, _)
         | News::Stopped(key, _)
         | News::Audited(key, _)
         | News::Mended(key, ..) => *key,
@@ -175,13 +176,22 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
     match news {
         News::Surveyed(_, survey) => stop.survey = Some(survey),
         News::Waiting(_, waiting) => stop.waiting = Some(waiting),
+        News::NotSent(_, why) => {
+            // It was asked for and did not happen: there is nothing to wait for.
+            (stop.asked, stop.waiting) = (None, None);
+            stop.survey = Some(Err(why.clone()));
+            said = Some(why);
+            if model.view() == View::Stop {
+                model.views.pop();
+            }
+        }
         News::Stopped(_, words) => {
             stop.ended = Some((now, words));
             effects.push(Effect::Helm(Order::Audit(stop.place.clone())));
         }
         News::Audited(_, audit) => {
-            let counts = audit.as_ref().map(|a| a.counts.join(", ")).unwrap_or_else(Clone::clone);
-            said = Some(format!("audit of {}: {counts}; s shows it", stop.name));
+            let words = audit.as_ref().map_or_else(Clone::clone, |a| a.summary.clone());
+            said = Some(format!("{words}; s shows it"));
             (stop.audit, stop.cursor) = (Some(audit), 0);
             stop.mending.clear();
         }

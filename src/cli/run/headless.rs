@@ -142,7 +142,7 @@ pub async fn run_on(mut owner: Owner, invalid: &[Invalid], out: Output, mut stop
         return crate::cli::SIGNAL;
     };
     owner.join();
-    report(&dir, &(ended, left), invalid, stops.stopped(), out)
+    report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress)
 }
 
 type News = mpsc::Receiver<Vec<JobEvent>>;
@@ -226,13 +226,24 @@ pub fn resume_words(dir: &Path) -> String {
 }
 
 /// The last words on a job, and the exit code.
-fn report(dir: &Path, (ended, left): &Ended, invalid: &[Invalid], signalled: bool, out: Output) -> u8 {
+fn report(
+    dir: &Path,
+    (ended, left): &Ended,
+    invalid: &[Invalid],
+    signalled: bool,
+    out: Output,
+    progress: &mut Progress,
+) -> u8 {
     let options = Options { owner: false, ..Options::default() };
     let read = load::scan(&[dir.to_path_buf()], options);
     let counted = read
         .as_ref()
         .ok()
         .map(|fleet| (fleet, tally::count_side_by_side(fleet, crate::job::slots::Rule::default(), load::now())));
+    // What was written last was still on its way.
+    if let (Ok(fleet), false) = (&read, out.quiet) {
+        progress.print(fleet, out);
+    }
     match (&counted, out.json) {
         (Some((fleet, tally)), true) => {
             load::print(&json::document(fleet, tally, None, Style::Pretty));

@@ -3,6 +3,7 @@
 //! The screen may go (a lost terminal, a signal, a fault of its own); the job does not go with it: it
 //! is followed to its end without a screen then.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +15,7 @@ use super::tasks::Invalid;
 use crate::app::derived::Counting;
 use crate::app::helm::{Crew, Helm, News, Order, Over, Side, Stopping};
 use crate::app::runtime::{Left, Steering};
+use crate::cli::desk::Desk;
 use crate::cli::{Common, attach};
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Status};
@@ -29,7 +31,15 @@ pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common) 
     let aborted = Arc::new(AtomicBool::new(false));
     let (orders, inbox) = mpsc::channel(QUEUE);
     let (news, heard) = mpsc::channel(QUEUE);
-    let desk = Desk { control: owner.control.clone(), news, stops: Stops::default(), crew: Crew::default() };
+    let desk = Bridge {
+        control: owner.control.clone(),
+        desk: Desk::new(news.clone()),
+        news,
+        stops: Stops::default(),
+        crew: Crew::default(),
+        dir: owner.dir.clone(),
+        id: owner.id.clone(),
+    };
     let aborting = aborted.clone();
     let started = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         std::thread::Builder::new().name("helm".into()).spawn(move || {
@@ -105,14 +115,17 @@ impl Helm for Wheel {
 }
 
 /// The job's end of the helm.
-struct Desk {
+struct Bridge {
     control: Control,
+    desk: Desk,
     news: mpsc::Sender<News>,
     stops: Stops,
     crew: Crew,
+    dir: PathBuf,
+    id: String,
 }
 
-impl Desk {
+impl Bridge {
     async fn run(
         mut self,
         inbox: mpsc::Receiver<Order>,
@@ -169,36 +182,31 @@ impl Desk {
     }
 
     async fn obey(&mut self, order: Order) {
-        tracing::info!(?order, "order");
-        let taken = match order {
-            Order::Slots(n) => self.control.set_slots(n),
-            Order::CancelTrial(name) => self.control.cancel_trial(&name),
-            Order::Drain => self.control.drain(),
+        let (act, subject, taken) = match order {
+            Order::Slots(n) => ("slots", n.to_string(), self.control.set_slots(n)),
+            Order::CancelTrial(name) => {
+                let taken = self.control.cancel_trial(&name);
+                ("cancel", name, taken)
+            }
+            Order::Drain => ("drain", self.id.clone(), self.control.drain()),
             Order::Cancel => {
                 self.stops.hear(&self.control);
-                true
+                ("stop", self.id.clone(), true)
             }
             Order::Hurry => {
                 self.stops.hear(&self.control);
                 self.crew.stopping = Stopping::Hurrying;
                 self.say(News::Crew(self.crew)).await;
-                true
+                ("hurry", self.id.clone(), true)
             }
-            Order::Survey(..) | Order::Stop(..) => {
-                self.say(News::Refused("this process runs the job: it is stopped from here".into())).await;
-                true
-            }
-            Order::Audit(place) => {
-                self.say(News::Audited(place.job, Err("there is no audit of one's own job yet".into()))).await;
-                true
-            }
-            Order::Mend(..) => {
-                self.say(News::Refused("there is nothing to mend".into())).await;
-                true
+            order @ (Order::Survey(..) | Order::Stop(..) | Order::Audit(_) | Order::Mend(..)) => {
+                return self.desk.order(order);
             }
         };
-        if !taken {
-            self.say(News::Refused("too late: the job is over".into())).await;
+        if taken {
+            self.desk.note(&self.dir, &self.id, act, &subject);
+        } else {
+            self.say(News::Refused("too late: it has ended".into())).await;
         }
     }
 }

@@ -65,8 +65,8 @@ impl JobConfig {
     }
 }
 
-fn text(path: &std::path::PathBuf) -> String {
-    path.to_string_lossy().into_owned()
+fn text(path: impl AsRef<std::path::Path>) -> String {
+    path.as_ref().to_string_lossy().into_owned()
 }
 
 fn env(list: &[(String, String)], lookup: Lookup<'_>) -> Env {
