@@ -3,6 +3,7 @@
 
 pub mod escapes;
 pub mod generate;
+pub mod harbor;
 pub mod job;
 pub mod proc;
 pub mod pty;
