@@ -124,7 +124,7 @@ fn crates_stay_in_their_rooms() {
         ("ratatui::", &|p| p.starts_with("ui") || p.starts_with("tty") || p == Path::new("app/runtime.rs")),
         ("notify::", &|p| p.starts_with("follow")),
         ("tokio::", &|p| {
-            let rooms = ["tty", "cli", "environment", "verifier", "scheduler", "audit"];
+            let rooms = ["tty", "cli", "environment", "agent", "verifier", "scheduler", "audit"];
             rooms.iter().any(|r| p.starts_with(r)) || RUNTIME.iter().any(|r| p == Path::new(r))
         }),
         // The client of the Docker engine has one place, and what it says becomes our own words there.
@@ -187,6 +187,69 @@ fn only_the_terminal_room_writes_escapes() {
                 assert!(!code.contains(bad), "src/{} holds an escape sequence", path.display());
             }
         }
+    }
+}
+
+/// Calls that make a queue without a limit: the standard library's `channel()`, of whichever type and
+/// name, and what crates call unbounded. A `oneshot::channel()` holds one thing.
+fn unbounded(code: &str) -> Vec<String> {
+    let dense: String = code.chars().filter(|c| !c.is_whitespace()).collect();
+    let mut found = Vec::new();
+    for (at, word) in dense.match_indices("channel") {
+        let begins = !dense[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let mut rest = &dense[at + word.len()..];
+        if let Some(types) = rest.strip_prefix("::<") {
+            let mut depth = 1;
+            let end = types.find(|c| {
+                depth += i32::from(c == '<') - i32::from(c == '>');
+                depth == 0
+            });
+            rest = end.map_or("", |end| &types[end + 1..]);
+        }
+        if begins && rest.starts_with("()") && !dense[..at].ends_with("oneshot::") {
+            found.push("channel()".to_string());
+        }
+    }
+    // The standard library's also under another name.
+    let bad = [
+        "mpsc::channelas",
+        "mpsc::{channelas",
+        "unbounded_channel",
+        "unbounded(",
+        "unbounded::<",
+        "UnboundedS",
+        "UnboundedR",
+    ];
+    found.extend(bad.iter().filter(|bad| dense.contains(**bad)).map(|bad| (*bad).to_string()));
+    found
+}
+
+/// What waits has a limit, everywhere.
+#[test]
+fn no_queue_is_unbounded() {
+    for bad in [
+        "let (a, b) = channel();",
+        "let (a, b) = mpsc::channel();",
+        "std::sync::mpsc::channel::<Vec<(u8, Option<u8>)>>()",
+        "use std::sync::mpsc::channel as pipe;",
+        "tokio::sync::mpsc::unbounded_channel()",
+        "wishes: mpsc::UnboundedSender<Wish>",
+        "futures::channel::mpsc::unbounded::<u8>()",
+    ] {
+        assert!(!unbounded(bad).is_empty(), "{bad} passes");
+    }
+    for good in [
+        "let (a, b) = channel::<Input>(64);",
+        "mpsc::sync_channel(64)",
+        "let (tell, told) = tokio::sync::oneshot::channel();",
+        "watch::channel(false)",
+        "sub_channel()",
+    ] {
+        assert_eq!(unbounded(good), Vec::<String>::new(), "{good}");
+    }
+    for (path, text) in sources() {
+        let found = unbounded(&code(&text));
+        assert!(found.is_empty(), "src/{}: a queue without limit: {found:?}", path.display());
     }
 }
 

@@ -299,6 +299,25 @@ fn a_job_appears_in_an_empty_jobs_dir() {
 }
 
 #[test]
+fn a_root_named_from_here_is_watched_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("job");
+    make_job(&job);
+    let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
+    let from_here = up.join(job.strip_prefix("/").unwrap());
+    assert!(from_here.is_relative() && from_here.is_dir());
+    let mut attached = Attached::new(&from_here, notify());
+    attached.until("the job", |f| f.jobs().first().is_some_and(|j| j.settled));
+    // Sooner than anything is looked at without an event.
+    let begin = Instant::now();
+    begin_trial(&job, NAME);
+    attached.until_phase(NAME, Phase::EnvironmentSetup);
+    done_trial(&job, NAME, 1.0);
+    attached.until_phase(NAME, Phase::Done);
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+}
+
+#[test]
 fn a_root_that_does_not_exist_yet_is_waited_for() {
     let dir = tempfile::tempdir().unwrap();
     let job = dir.path().join("later");

@@ -9,6 +9,8 @@ mod build;
 mod scenes;
 #[path = "support/screen.rs"]
 mod screen;
+#[path = "screen/steer.rs"]
+mod steer;
 
 use pilothouse::app::key::Key;
 use pilothouse::app::message::Msg;
@@ -120,7 +122,7 @@ fn palette() {
 #[test]
 fn menus() {
     check("menu-filter", |size| after(&[running()], size, &[Key::Char('f'), Key::Down]));
-    check("menu-sort", |size| after(&[running()], size, &[Key::Char('s'), Key::Down]));
+    check("menu-sort", |size| after(&[running()], size, &[Key::Char('o'), Key::Down]));
     check("menu-acts", |size| after(&[running()], size, &[Key::Char('x')]));
 }
 
@@ -193,7 +195,7 @@ fn too_small() {
     check_at("line-finished", (39, 3), |size| after(&[finished()], size, &[]));
     check_at("least", (40, 12), |size| after(&[running()], size, &[]));
     for size in [(1, 1), (2, 40), (300, 1), (300, 2), (40, 12), (79, 12), (80, 12), (119, 23), (120, 12)] {
-        for pressed in ["", "5", "6", "3", "?", ":", "f", "s", "x", "/", "c"] {
+        for pressed in ["", "5", "6", "3", "?", ":", "f", "o", "x", "/", "c"] {
             let mut model = after(&[running(), dead()], size, &typed(pressed));
             screen::draw(&mut model);
         }

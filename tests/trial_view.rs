@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use pilothouse::app::detail::{Reply, Request, Slot, Tab};
 use pilothouse::app::detail_worker;
+use pilothouse::app::inbox::{Put, inbox};
 use pilothouse::app::model::{Look, Theme};
 use stage::{Stage, live_job, trajectory};
 
@@ -500,7 +501,8 @@ fn the_thread_answers_and_drops_what_is_superseded() {
     assert!(steps < 51);
     drop(handle);
     assert!(replies.recv_timeout(Duration::from_secs(5)).is_err());
-    let batch = detail_worker::latest(vec![
+    let (asker, inbox) = inbox();
+    for request in [
         Request::Step { serial: 1, n: 1 },
         Request::Close,
         Request::Open { serial: 2, dir: PathBuf::new() },
@@ -508,7 +510,60 @@ fn the_thread_answers_and_drops_what_is_superseded() {
         Request::Step { serial: 2, n: 1 },
         Request::Step { serial: 2, n: 2 },
         Request::Text { serial: 2, slot: Slot::File, nth: None, path: None, at: pilothouse::app::detail::At::End },
-    ]);
+    ] {
+        assert_eq!(asker.put(request), Put::Taken);
+    }
+    let batch = inbox.take(Some(Duration::ZERO)).unwrap();
     assert_eq!(batch.len(), 4, "{batch:?}");
+    assert!(matches!(batch.first(), Some(Request::Open { serial: 2, .. })));
     assert!(matches!(batch.last(), Some(Request::Text { slot: Slot::File, .. })));
+    assert!(inbox.take(Some(Duration::ZERO)).unwrap().is_empty());
+}
+
+/// A player that hangs (on a network disk, say) while keys go on: what waits stays small, the latest
+/// wish is always there, and keys held down lose nothing.
+#[test]
+fn wishes_to_a_player_that_hangs_are_joined_and_bounded() {
+    use pilothouse::app::replay::{Request as Play, Source};
+    let source = Source { path: PathBuf::new(), title: String::new(), episode: None };
+    let (asker, inbox) = inbox();
+    let take = || inbox.take(Some(Duration::ZERO)).unwrap();
+    asker.put(Play::Toggle);
+    asker.put(Play::Open(source.clone()));
+    for _ in 0..1000 {
+        assert_eq!(asker.put(Play::Skip(5.0)), Put::Taken);
+    }
+    for _ in 0..3 {
+        asker.put(Play::Skip(-5.0));
+    }
+    for _ in 0..1000 {
+        asker.put(Play::Step(-1));
+    }
+    let opened = Play::Open(source.clone());
+    assert_eq!(take(), [opened.clone(), Play::Skip(5000.0), Play::Skip(-15.0), Play::Step(-1000)]);
+    for n in 0..10 {
+        asker.put(Play::Percent(f64::from(n) * 10.0));
+        asker.put(Play::Skip(5.0));
+    }
+    asker.put(Play::End);
+    asker.put(Play::Search("a".to_string()));
+    asker.put(Play::Search("ab".to_string()));
+    asker.put(Play::Match(true));
+    asker.put(Play::Match(false));
+    assert_eq!(take(), [Play::End, Play::Search("ab".to_string()), Play::Match(false)]);
+    // What can not be joined: the oldest goes, what is opened stays.
+    asker.put(opened.clone());
+    let puts: Vec<Put> = (0..500).map(|n| asker.put(if n % 2 == 0 { Play::Toggle } else { Play::IdleCap })).collect();
+    assert!(puts.contains(&Put::Crowded));
+    assert_eq!(asker.put(Play::NextCast), Put::Crowded);
+    let waiting = take();
+    assert!(waiting.len() <= 64, "{}", waiting.len());
+    assert_eq!((waiting.first(), waiting.last()), (Some(&opened), Some(&Play::NextCast)));
+    // Either end tells the other that it is gone.
+    drop(inbox);
+    assert_eq!(asker.put(Play::Close), Put::Gone);
+    let (asker, inbox) = pilothouse::app::inbox::inbox::<Play>();
+    let waits = std::thread::spawn(move || inbox.take(None));
+    drop(asker);
+    assert_eq!(waits.join().unwrap(), None);
 }

@@ -14,6 +14,8 @@ pub enum Context {
     Trial,
     /// A cast being replayed.
     Replay,
+    /// A stop and its audit.
+    Stop,
 }
 
 impl Context {
@@ -24,6 +26,7 @@ impl Context {
             Context::List => "lists",
             Context::Trial => "one trial",
             Context::Replay => "replay",
+            Context::Stop => "a stop and its audit",
         }
     }
 }
@@ -59,6 +62,13 @@ pub enum Action {
     SortMenu,
     InvertSort,
     Acts,
+    Live,
+    SlotsMore,
+    SlotsLess,
+    CancelTrial,
+    Stop,
+    MendAll,
+    Refresh,
     OpenReplay,
     NextTab,
     PrevTab,
@@ -113,7 +123,7 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Global, A::Help, "help", "this help", [Char('?')], "help"),
     spec!(Global, A::Palette, "commands", "find and run any command", [Char(':')], "commands"),
     spec!(Global, A::Back, "back", "one step back; at home: quit", [Char('q'), Key::Esc, Char('h')], "back"),
-    spec!(Global, A::Quit, "quit", "quit at once (nothing here stops a job)", [Ctrl('c')], ""),
+    spec!(Global, A::Quit, "quit", "quit; asks first where this screen runs the job", [Ctrl('c')], ""),
     spec!(Global, A::NextAttention, "attention", "go to the next thing that needs you", [Char('!')], "attention"),
     spec!(Global, A::ViewTrials, "view.trials", "trials (home)", [Char('1')], ""),
     spec!(Global, A::ViewErrors, "view.errors", "errors by exception type", [Char('3')], ""),
@@ -146,11 +156,16 @@ pub const ACTIONS: &[Spec] = &[
         ""
     ),
     spec!(List, A::ClearFilter, "filter.clear", "show all again", [Char('F')], ""),
-    spec!(List, A::SortMenu, "sort", "sort by a column", [Char('s')], "sort"),
-    spec!(List, A::InvertSort, "sort.invert", "turn the order round", [Char('S')], ""),
+    spec!(List, A::SortMenu, "sort", "sort by a column", [Char('o')], "order"),
+    spec!(List, A::InvertSort, "sort.invert", "turn the order round", [Char('O')], ""),
     spec!(List, A::OpenReplay, "replay", "replay the terminal recording", [Char('c')], "replay"),
     spec!(List, A::NextPane, "pane", "next pane", [Key::Tab], ""),
     spec!(List, A::Zoom, "zoom", "this pane alone, or both", [Char('z')], ""),
+    spec!(List, A::Live, "live", "live output of the running step: agent, then tests", [Char('w')], "watch"),
+    spec!(List, A::SlotsMore, "slots.more", "one trial slot more (-n)", [Char('+')], ""),
+    spec!(List, A::SlotsLess, "slots.less", "one trial slot less (-n); what runs runs on", [Char('-')], ""),
+    spec!(List, A::CancelTrial, "trial.cancel", "cancel this trial (asks)", [Char('X')], ""),
+    spec!(List, A::Stop, "stop", "stop the job (asks), or show the stop and its audit", [Char('s')], "stop"),
     spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
     spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
     spec!(Trial, A::PrevTab, "tab.prev", "previous tab", [Key::BackTab, Char('L'), Key::Left], ""),
@@ -170,6 +185,9 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Trial, A::NextMatch, "match.next", "next match", [Char('.')], ""),
     spec!(Trial, A::PrevMatch, "match.prev", "previous match", [Char(',')], ""),
     spec!(Trial, A::OpenReplay, "trial.replay", "replay the terminal recording at this episode", [Char('c')], "replay"),
+    spec!(Trial, A::Live, "trial.live", "live output of the running step: agent, then tests", [Char('w')], "watch"),
+    spec!(Trial, A::CancelTrial, "trial.cancel.this", "cancel this trial (asks)", [Char('X')], ""),
+    spec!(Trial, A::Stop, "trial.stop", "stop the job (asks), or show the stop and its audit", [Char('s')], ""),
     spec!(Replay, A::PlayPause, "play", "play or pause", [Char(' '), Char('p')], "play"),
     spec!(Replay, A::SeekBack, "seek.back", "5 seconds back", [Key::Left, Char('j')], "-5 s"),
     spec!(Replay, A::SeekForward, "seek.forward", "5 seconds on", [Key::Right, Char('k'), Char('l')], "+5 s"),
@@ -191,6 +209,16 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Replay, A::PrevTab, "scroll.left", "scroll it left", [Char('H')], ""),
     spec!(Replay, A::NextTab, "scroll.right", "scroll it right", [Char('L')], ""),
     spec!(Replay, A::NextPane, "cast.next", "next recording of this trial", [Key::Tab], ""),
+    spec!(Stop, A::Open, "mend", "mend the selected finding (asks)", [Key::Enter, Char('l')], "mend"),
+    spec!(Stop, A::MendAll, "mend.all", "mend all that can be mended (asks)", [Char('m')], "mend all"),
+    spec!(Stop, A::Refresh, "audit", "look again what is left", [Char('r')], "look again"),
+    spec!(Stop, A::Stop, "stop.again", "stop: ask again, another signal or less patience", [Char('s')], "stop"),
+    spec!(Stop, A::Down, "finding.next", "next finding", [Char('j'), Key::Down], ""),
+    spec!(Stop, A::Up, "finding.prev", "previous finding", [Char('k'), Key::Up], ""),
+    spec!(Stop, A::PageDown, "finding.page.down", "a page down", [Ctrl('d'), Key::PageDown], ""),
+    spec!(Stop, A::PageUp, "finding.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Stop, A::Top, "finding.first", "first finding", [Char('g'), Key::Home], ""),
+    spec!(Stop, A::Bottom, "finding.last", "last finding", [Char('G'), Key::End], ""),
 ];
 
 /// What a key means in a context: the context's own table first, then the global one.
@@ -220,7 +248,7 @@ mod tests {
 
     #[test]
     fn no_key_means_two_things_in_one_context() {
-        for context in [Context::Global, Context::List, Context::Trial, Context::Replay] {
+        for context in [Context::Global, Context::List, Context::Trial, Context::Replay, Context::Stop] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {
                 for key in spec.keys {

@@ -6,6 +6,7 @@
 pub mod about;
 pub mod doc;
 mod find;
+mod live;
 mod protocol;
 mod replies;
 pub mod timeline;
@@ -18,7 +19,7 @@ pub use self::protocol::{At, Facts, FileKind, FileRow, Head, Part, Place, Reply,
 use super::action::Action;
 use super::effect::Effect;
 use super::model::Room;
-use crate::job::{Trial, TrialKey};
+use crate::job::{Stamp, Trial, TrialKey};
 
 /// Step heads that are held at a time.
 pub const HEADS: usize = 240;
@@ -132,6 +133,9 @@ pub struct TrialView {
     pub cursor: usize,
     /// New steps move the cursor along.
     pub follow: bool,
+    /// The text that grows is followed, from phase to phase.
+    pub live: bool,
+    live_at: Option<Stamp>,
     /// The step that the Episode text is about.
     pub shown: Option<usize>,
     /// Its file was read anew since.
@@ -195,6 +199,8 @@ impl TrialView {
             heads: Vec::new(),
             cursor: 0,
             follow: running,
+            live: false,
+            live_at: None,
             shown: None,
             outdated: false,
             files: Files::default(),
@@ -263,6 +269,7 @@ impl TrialView {
     pub fn act(&mut self, action: Action, _height: usize) -> Vec<Effect> {
         let (_, height) = body(self.size);
         let page = height.saturating_sub(1).max(1) as isize;
+        self.live &= matches!(action, Action::Down | Action::PageDown | Action::Bottom);
         match action {
             Action::NextTab => self.show(self.tab.step(1)),
             Action::PrevTab => self.show(self.tab.step(-1)),
@@ -327,6 +334,9 @@ impl TrialView {
             return self.want_step();
         }
         let pane = self.pane(slot);
+        if self.live && pane.follow {
+            return self.ask_text(slot, None, At::Live);
+        }
         let at = match &pane.doc {
             _ if pane.follow => At::End,
             None => At::Start,

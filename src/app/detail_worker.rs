@@ -1,8 +1,8 @@
 //! The loader of the trial view: all reading of a trial's files, on a thread of its own.
 //!
-//! Requests come in by a channel; of those that supersede each other only the latest is done. Long
-//! work (indexing, searching) is done in slices between looks at the channel. [`Loader`] itself
-//! knows no thread, so that it can be driven step by step.
+//! Requests come in by an inbox; of those that supersede each other only the latest is done. Long
+//! work (indexing, searching) is done in slices between looks at the inbox. [`Loader`] itself knows
+//! no thread, so that it can be driven step by step.
 
 mod pager;
 mod search;
@@ -11,7 +11,7 @@ mod texts;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::Duration;
 
 use self::search::Search;
 use self::steps::{Stamp3, Steps, stamp};
@@ -19,6 +19,7 @@ use self::texts::Known;
 use super::detail::doc::{Doc, DocLine, Mark};
 use super::detail::timeline::StepSpan;
 use super::detail::{At, Facts, FileKind, FileRow, Head, Reply, Request, Slot};
+use super::inbox::{Asker, Inbox, Put, Wish, inbox};
 use crate::harbor::{Calls, Dir, EntryKind, OpenError, particulars, trial_config, trial_result};
 
 /// Largest `result.json` that is read for its particulars.
@@ -34,14 +35,16 @@ pub type Sink<'a> = &'a mut dyn FnMut(Reply);
 /// A running loader; dropping it ends its thread.
 #[derive(Debug)]
 pub struct Handle {
-    requests: Sender<Request>,
+    requests: Asker<Request>,
 }
 
 impl Handle {
     /// Hands a wish over; never waits.
     pub fn ask(&self, request: Request) {
-        if self.requests.send(request).is_err() {
-            tracing::error!("the trial loader is gone");
+        match self.requests.put(request) {
+            Put::Taken => {}
+            Put::Crowded => tracing::warn!("the trial loader does not keep up: a wish was given up"),
+            Put::Gone => tracing::error!("the trial loader is gone"),
         }
     }
 }
@@ -49,7 +52,7 @@ impl Handle {
 /// Starts the loader's thread; `reply` takes the answers there and returns false when nobody listens
 /// any more.
 pub fn spawn(mut reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
-    let (requests, inbox) = channel();
+    let (requests, inbox) = inbox();
     let started = std::thread::Builder::new().name("trial-loader".to_string()).spawn(move || run(&inbox, &mut reply));
     if let Err(error) = started {
         tracing::error!(%error, "no thread for the trial loader");
@@ -57,46 +60,36 @@ pub fn spawn(mut reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
     Handle { requests }
 }
 
-fn run(inbox: &Receiver<Request>, reply: &mut dyn FnMut(Reply) -> bool) {
+fn run(inbox: &Inbox<Request>, reply: &mut dyn FnMut(Reply) -> bool) {
     let mut loader = Loader::default();
     let mut busy = false;
     let mut heard = true;
     while heard {
-        let mut batch = Vec::new();
-        if !busy {
-            match inbox.recv() {
-                Ok(request) => batch.push(request),
-                Err(_) => return,
-            }
-        }
-        loop {
-            match inbox.try_recv() {
-                Ok(request) => batch.push(request),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => return,
-            }
-        }
+        let Some(requests) = inbox.take(busy.then_some(Duration::ZERO)) else { return };
         let mut sink = |answer| heard &= reply(answer);
-        for request in latest(batch) {
+        for request in requests {
             loader.handle(request, &mut sink);
         }
         busy = loader.work(&mut sink);
     }
 }
 
-/// Leaves out what a later request supersedes.
-pub fn latest(batch: Vec<Request>) -> Vec<Request> {
-    let whole = batch.iter().rposition(|r| matches!(r, Request::Open { .. } | Request::Close)).unwrap_or(0);
-    let mut out: Vec<Request> = Vec::new();
-    for request in batch.into_iter().skip(whole) {
-        let same = |old: &Request| match (old, &request) {
-            (Request::Text { slot: a, .. }, Request::Text { slot: b, .. }) => a == b,
-            (a, b) => std::mem::discriminant(a) == std::mem::discriminant(b),
-        };
-        out.retain(|old| !same(old));
-        out.push(request);
+impl Wish for Request {
+    // One of each kind, of texts one for each slot.
+    const MOST: usize = 8 + Slot::ALL.len();
+
+    fn join(self, waiting: &mut Vec<Request>) {
+        match &self {
+            Request::Open { .. } | Request::Close => waiting.clear(),
+            Request::Text { slot, .. } => waiting.retain(|w| !matches!(w, Request::Text { slot: s, .. } if s == slot)),
+            other => waiting.retain(|w| std::mem::discriminant(w) != std::mem::discriminant(other)),
+        }
+        waiting.push(self);
     }
-    out
+
+    fn may_go(&self) -> bool {
+        !matches!(self, Request::Open { .. } | Request::Close)
+    }
 }
 
 /// Heads that wait for their first lines.
@@ -384,6 +377,7 @@ impl OpenTrial {
         let (path, nth) = match path {
             Some(path) => (path.to_string(), (0, 1)),
             None => {
+                let main = if at == At::Live { texts::newest(dir, &files).unwrap_or(main) } else { main };
                 let at = nth.filter(|n| *n < files.len()).unwrap_or(main);
                 match files.get(at) {
                     Some(path) => (path.clone(), (at, files.len())),

@@ -1,6 +1,7 @@
 //! What `update` wants done; run by [`super::runtime`].
 
 use super::detail;
+use super::helm;
 use super::replay;
 use crate::job::TrialKey;
 
@@ -23,4 +24,6 @@ pub enum Effect {
     Detail(detail::Request),
     /// Ask the player.
     Replay(replay::Request),
+    /// Steer a job.
+    Helm(helm::Order),
 }

@@ -1,9 +1,11 @@
 //! Menus made from what is on screen.
 
 use super::action::{Action, Context, available};
+use super::helm::Side;
 use super::model::Model;
 use super::overlay::{Choice, Item, Menu};
 use super::rows::Outcome;
+use super::steer;
 use super::table::SortKey;
 use crate::job::Phase;
 
@@ -65,23 +67,45 @@ pub fn sorts(model: &Model) -> Menu {
 
 /// What can be done with what is selected, and why not where it can't.
 pub fn acts(model: &Model) -> Menu {
-    let wanted = [Action::Open, Action::OpenReplay, Action::Copy, Action::FilterMenu, Action::SortMenu, Action::Filter];
+    let wanted = [
+        Action::Open,
+        Action::OpenReplay,
+        Action::Copy,
+        Action::FilterMenu,
+        Action::SortMenu,
+        Action::Filter,
+        Action::Live,
+        Action::SlotsMore,
+        Action::SlotsLess,
+        Action::CancelTrial,
+        Action::Stop,
+    ];
+    let mine = model.steer.side == Side::Owner;
     let has_dir = model.selected_trial().is_some();
     let items = available(Context::List)
         .filter(|s| wanted.contains(&s.action))
+        // Of no use before there is somebody to take such orders.
+        .filter(|s| mine || !matches!(s.action, Action::SlotsMore | Action::SlotsLess | Action::CancelTrial))
         .map(|s| {
-            let needs_dir = matches!(s.action, Action::Open | Action::OpenReplay);
-            let blocked = needs_dir && !has_dir;
+            let why_not = match s.action {
+                Action::Open | Action::OpenReplay | Action::Live if !has_dir => {
+                    Some("this slot has not begun".to_string())
+                }
+                Action::SlotsMore | Action::SlotsLess => steer::why_not_owner(model),
+                Action::CancelTrial => steer::why_not_cancel(model),
+                Action::Stop if model.steer.stop.is_none() => steer::why_not_stop(model),
+                _ => None,
+            };
             Item {
                 label: s.title.to_string(),
-                detail: match s.keys.first() {
-                    _ if blocked => "this slot has not begun".to_string(),
-                    Some(key) => key.to_string(),
-                    None => String::new(),
-                },
-                choice: if blocked { Choice::Nothing } else { Choice::Act(s.action) },
+                choice: if why_not.is_some() { Choice::Nothing } else { Choice::Act(s.action) },
+                detail: why_not.or(s.keys.first().map(ToString::to_string)).unwrap_or_default(),
             }
         })
         .collect();
-    Menu { title: "act (read-only: nothing here changes the job)".to_string(), items, selected: 0 }
+    let title = match (mine, steer::why_not_stop(model)) {
+        (false, Some(_)) => "act (read-only: nothing here changes the job)",
+        _ => "act (what stops something asks first)",
+    };
+    Menu { title: title.to_string(), items, selected: 0 }
 }

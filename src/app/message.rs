@@ -1,6 +1,7 @@
 //! What can happen to the model.
 
 use super::detail;
+use super::helm;
 use super::key::Key;
 use super::replay;
 use crate::job::JobEvent;
@@ -22,6 +23,8 @@ pub enum Msg {
     Detail(detail::Reply),
     /// The player answers.
     Replay(replay::Reply),
+    /// News from the other side of the helm.
+    Helm(helm::News),
     /// Something to tell the operator, from an effect.
     Notice(String),
 }

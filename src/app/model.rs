@@ -8,6 +8,7 @@ use super::detail::TrialView;
 use super::overlay::Overlay;
 use super::replay::ReplayView;
 use super::rows::{Row, RowId};
+use super::steer::Steer;
 use super::table::Table;
 use crate::job::{Fleet, Stamp, TrialKey};
 
@@ -26,6 +27,8 @@ pub enum View {
     Trial,
     /// A cast.
     Replay,
+    /// A stop and its audit.
+    Stop,
 }
 
 impl View {
@@ -35,6 +38,7 @@ impl View {
             View::Trials | View::Errors | View::Log | View::Jobs => Context::List,
             View::Trial => Context::Trial,
             View::Replay => Context::Replay,
+            View::Stop => Context::Stop,
         }
     }
 }
@@ -128,6 +132,8 @@ pub struct Model {
     pub trial: Option<TrialView>,
     /// The replay, when one is open.
     pub replay: Option<ReplayView>,
+    /// What is known of the other side of the helm.
+    pub steer: Steer,
     /// What lies on top.
     pub overlay: Option<Overlay>,
     /// Message on the last line.
@@ -167,6 +173,7 @@ impl Model {
             attention_at: 0,
             trial: None,
             replay: None,
+            steer: Steer::default(),
             overlay: None,
             notice: None,
             stale: true,
@@ -221,6 +228,7 @@ impl Model {
                 )
             )
         });
-        (running || self.notice.is_some() || self.table.sort_pending).then_some(second)
+        let waits = self.steer.stop.as_ref().is_some_and(|s| s.waits());
+        (running || waits || self.notice.is_some() || self.table.sort_pending).then_some(second)
     }
 }

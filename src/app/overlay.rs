@@ -2,6 +2,7 @@
 
 use super::action::{ACTIONS, Action, Context, Spec};
 use super::input::Input;
+use super::steer::ask::Asking;
 use super::table::SortKey;
 
 /// What a prompt is for.
@@ -101,4 +102,6 @@ pub enum Overlay {
     Help(usize),
     /// The palette.
     Palette(Palette),
+    /// A question before something is stopped or deleted.
+    Ask(Asking),
 }

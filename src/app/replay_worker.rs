@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::inbox::{Asker, Inbox, Put, Wish, inbox};
 use super::replay::{Picture, Reply, Request, Source};
 use crate::cast::{self, Player, Screen, SearchStep, Target, Work, episodes};
 use crate::harbor::dir::{Dir, EntryKind};
@@ -26,21 +26,23 @@ const SEARCH_SLICE: u64 = 8 << 20;
 /// Talks to the thread.
 #[derive(Debug)]
 pub struct Handle {
-    requests: Sender<Request>,
+    requests: Asker<Request>,
 }
 
 impl Handle {
-    /// Asks for something. A thread that ended (it never should) is said in the log.
+    /// Asks for something; never waits. A thread that ended (it never should) is said in the log.
     pub fn ask(&self, request: Request) {
-        if self.requests.send(request).is_err() {
-            tracing::error!("the player has ended");
+        match self.requests.put(request) {
+            Put::Taken => {}
+            Put::Crowded => tracing::warn!("the player does not keep up: a wish was given up"),
+            Put::Gone => tracing::error!("the player has ended"),
         }
     }
 }
 
 /// Starts the thread; `reply` takes its answers and returns false when nobody listens any more.
 pub fn spawn(reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
-    let (requests, inbox) = channel();
+    let (requests, inbox) = inbox();
     let started = thread::Builder::new().name("replay".into()).spawn(move || run(&inbox, reply));
     if let Err(error) = started {
         tracing::error!(%error, "no thread for the player");
@@ -48,29 +50,48 @@ pub fn spawn(reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
     Handle { requests }
 }
 
-fn run(inbox: &Receiver<Request>, mut reply: impl FnMut(Reply) -> bool) {
+impl Wish for Request {
+    const MOST: usize = 64;
+
+    /// Keys that are held down become one wish; so only what differs from key to key can fill an inbox.
+    fn join(self, waiting: &mut Vec<Request>) {
+        if matches!(self, Request::Open(_) | Request::Close) {
+            waiting.clear();
+        }
+        let needless = |last: &Request| {
+            matches!(
+                (last, &self),
+                (Request::Skip(_) | Request::Percent(_), Request::Percent(_))
+                    | (Request::Skip(_) | Request::Percent(_) | Request::End, Request::End)
+                    | (Request::Search(_) | Request::Match(_), Request::Search(_))
+                    | (Request::Match(_), Request::Match(_))
+            )
+        };
+        while waiting.pop_if(|last| needless(last)).is_some() {}
+        match (waiting.last_mut(), &self) {
+            // Of different directions they are two: the first may stop at an end.
+            (Some(Request::Skip(a)), Request::Skip(b)) if a.is_sign_negative() == b.is_sign_negative() => *a += b,
+            (Some(Request::Step(a)), Request::Step(b)) if a.is_negative() == b.is_negative() => {
+                *a = a.saturating_add(*b);
+            }
+            _ => waiting.push(self),
+        }
+    }
+
+    fn may_go(&self) -> bool {
+        !matches!(self, Request::Open(_) | Request::Close)
+    }
+}
+
+fn run(inbox: &Inbox<Request>, mut reply: impl FnMut(Reply) -> bool) {
     let mut session: Option<Session> = None;
     let born = Instant::now();
     let mut shown: Option<Instant> = None;
     let mut dirty = false;
     loop {
-        let wait = match &session {
-            None => None,
-            Some(s) => s.wait(dirty, shown),
-        };
-        let request = match wait {
-            None => match inbox.recv() {
-                Ok(request) => Some(request),
-                Err(_) => return,
-            },
-            Some(wait) => match inbox.recv_timeout(wait) {
-                Ok(request) => Some(request),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return,
-            },
-        };
-        let mut next = request;
-        while let Some(request) = next {
+        let wait = session.as_ref().and_then(|s| s.wait(dirty, shown));
+        let Some(requests) = inbox.take(wait) else { return };
+        for request in requests {
             match request {
                 Request::Close => session = None,
                 Request::Open(source) => match Session::open(source) {
@@ -94,7 +115,6 @@ fn run(inbox: &Receiver<Request>, mut reply: impl FnMut(Reply) -> bool) {
                 }
             }
             dirty = true;
-            next = inbox.try_recv().ok();
         }
         let Some(s) = &mut session else {
             dirty = false;

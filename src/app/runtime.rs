@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::alarm::Alarm;
 use super::effect::Effect;
+use super::helm::{Helm, News};
 use super::key::Key;
 use super::message::Msg;
 use super::model::Model;
@@ -48,12 +49,23 @@ pub struct Wiring {
     pub first: Vec<Effect>,
     /// Leaves the screen when something is sent.
     pub leave: Option<oneshot::Receiver<()>>,
+    /// What can be steered from here.
+    pub steering: Option<Steering>,
+}
+
+/// Both directions of the helm.
+pub struct Steering {
+    /// Takes the operator's orders.
+    pub helm: Box<dyn Helm>,
+    /// What comes of them, and how the owner's side stands.
+    pub news: Receiver<News>,
 }
 
 /// What wakes the loop.
 enum Wake {
     Input(Option<Input>),
     Jobs(Option<Vec<JobEvent>>),
+    News(Option<News>),
     Reply(Option<Msg>),
     Signal(Request),
     Leave(bool),
@@ -65,13 +77,14 @@ enum Wake {
 /// # Errors
 /// When the terminal can not be set up or written for a reason other than being closed.
 pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
-    let Wiring { mut jobs, watch, first, mut leave } = wiring;
+    let Wiring { mut jobs, watch, first, mut leave, steering } = wiring;
+    let (helm, mut news) = steering.map(|s| (s.helm, s.news)).unzip();
     let (input_tx, mut input) = channel::<Input>(64);
     crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
     let mut signals = Signals::new().map_err(TtyError::Setup)?;
     let alarm = Alarm::new().map_err(TtyError::Setup)?;
-    let mut runner = Runner::new(reply_tx, watch);
+    let mut runner = Runner::new(reply_tx, watch, helm);
     if let Some(left) = runner.all(model, term, guard, first)? {
         return Ok(left);
     }
@@ -104,6 +117,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             request = signals.next() => Wake::Signal(request),
             i = input.recv() => Wake::Input(i),
             reply = replies.recv() => Wake::Reply(reply),
+            told = receive(&mut news) => Wake::News(told),
             events = receive(&mut jobs) => Wake::Jobs(events),
             told = told(&mut leave) => Wake::Leave(told),
             () = alarm.after(wait) => Wake::Time,
@@ -145,6 +159,8 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                     }
                 }
             }
+            Wake::News(None) => news = None,
+            Wake::News(Some(told)) => messages.push(Msg::Helm(told)),
             Wake::Reply(None) => {}
             Wake::Reply(Some(msg)) => {
                 messages.push(msg);
@@ -189,9 +205,9 @@ pub fn panic_if_asked(place: &str, when: bool) {
     let _ = (place, when);
 }
 
-async fn receive(jobs: &mut Option<Receiver<Vec<JobEvent>>>) -> Option<Vec<JobEvent>> {
-    match jobs {
-        Some(jobs) => jobs.recv().await,
+async fn receive<T>(channel: &mut Option<Receiver<T>>) -> Option<T> {
+    match channel {
+        Some(channel) => channel.recv().await,
         None => std::future::pending().await,
     }
 }
@@ -249,13 +265,14 @@ fn key(event: KeyEvent) -> Option<Key> {
 struct Runner {
     replies: Sender<Msg>,
     watch: Box<dyn FnMut(Option<TrialKey>)>,
+    helm: Option<Box<dyn Helm>>,
     detail: Option<detail_worker::Handle>,
     player: Option<replay_worker::Handle>,
 }
 
 impl Runner {
-    fn new(replies: Sender<Msg>, watch: Box<dyn FnMut(Option<TrialKey>)>) -> Runner {
-        Runner { replies, watch, detail: None, player: None }
+    fn new(replies: Sender<Msg>, watch: Box<dyn FnMut(Option<TrialKey>)>, helm: Option<Box<dyn Helm>>) -> Runner {
+        Runner { replies, watch, helm, detail: None, player: None }
     }
 
     fn all(
@@ -287,6 +304,10 @@ impl Runner {
                 Effect::Watch(key) => (self.watch)(key),
                 Effect::Detail(request) => self.detail(request),
                 Effect::Replay(request) => self.replay(request),
+                Effect::Helm(order) => match &mut self.helm {
+                    Some(helm) => helm.order(order),
+                    None => update::notice(model, "nothing to steer here"),
+                },
             }
         }
         Ok(None)

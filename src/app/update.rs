@@ -12,6 +12,7 @@ use super::model::{Model, Notice, Room, View};
 use super::overlay::{Choice, Overlay, Palette, PromptKind};
 use super::replay::{ReplayView, Source};
 use super::rows::{self, RowId};
+use super::steer;
 use crate::job::{JobEvent, Stamp, TrialKey};
 
 /// Seconds that a notice stays.
@@ -28,7 +29,11 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
         model.notice = None;
     }
     match msg {
-        Msg::Jobs(events) => jobs(model, events),
+        Msg::Jobs(events) => {
+            let mut effects = jobs(model, events);
+            effects.extend(steer::live::beat(model));
+            effects
+        }
         Msg::Key(key) => on_key(model, key),
         Msg::Paste(text) => {
             match &mut model.overlay {
@@ -51,7 +56,8 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
                 None => Vec::new(),
             }
         }
-        Msg::Tick => Vec::new(),
+        Msg::Tick => steer::live::beat(model),
+        Msg::Helm(news) => steer::news(model, news),
         Msg::Detail(reply) => model.trial.as_mut().map(|t| t.reply(reply)).unwrap_or_default(),
         Msg::Replay(reply) => model.replay.as_mut().map(|r| r.reply(reply)).unwrap_or_default(),
         Msg::Notice(text) => {
@@ -136,7 +142,7 @@ fn page(model: &Model) -> usize {
 fn on_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.open_when_seen = None;
     if key == Key::Ctrl('c') {
-        return vec![Effect::Quit];
+        return steer::quit(model);
     }
     if model.overlay.is_some() {
         return overlay_key(model, key);
@@ -154,6 +160,7 @@ fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     let Some(mut overlay) = model.overlay.take() else { return Vec::new() };
     let rows = page(model);
     match &mut overlay {
+        Overlay::Ask(asking) => return steer::ask::key(model, asking.clone(), key),
         Overlay::Prompt(kind, input, _) => {
             let kind = *kind;
             match key {
@@ -334,7 +341,7 @@ fn back(model: &mut Model) -> Vec<Effect> {
             set_filter(model, "");
             Vec::new()
         }
-        View::Trials => vec![Effect::Quit],
+        View::Trials => steer::quit(model),
         _ => {
             model.views.pop();
             Vec::new()
@@ -344,8 +351,11 @@ fn back(model: &mut Model) -> Vec<Effect> {
 
 /// Does an action in the current view.
 pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
+    if let Some(effects) = steer::act(model, action) {
+        return effects;
+    }
     match action {
-        Action::Quit => return vec![Effect::Quit],
+        Action::Quit => return steer::quit(model),
         Action::Back => return back(model),
         Action::Help => {
             model.overlay = Some(Overlay::Help(0));
@@ -585,6 +595,10 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         View::Replay => model.replay.as_ref().map(|r| r.source.path.display().to_string()),
         View::Log => model.derived.warnings.get(model.log_at).map(|w| w.path.clone()).filter(|p| !p.is_empty()),
         View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.facts.dir.display().to_string()),
+        View::Stop => model.steer.stop.as_ref().map(|s| match s.findings().get(s.cursor) {
+            Some(finding) => finding.what.clone(),
+            None => s.place.dir.display().to_string(),
+        }),
         View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
         View::Trials => model.table.selected_row(&model.rows).and_then(|row| {
             let job = model.fleet.job(row.job)?;

@@ -185,7 +185,9 @@ pub fn find_owner_in(job_dir: &Path, census: &Census) -> Found {
             Process::Gone => {}
         }
     }
-    let mut owners: Vec<Owner> = census.holders(job_dir).iter().map(|o| by_log(o.pid, o.started, job_dir)).collect();
+    let seen = census.holders(job_dir);
+    let mut owners: Vec<Owner> =
+        seen.iter().filter_map(|o| o.started.map(|started| by_log(o.pid, started, job_dir))).collect();
     // Of several who hold the log, the harness; of several of those, the first: its children came later.
     owners.sort_by_key(|o| (o.program == Program::Other, o.started));
     if let Some(owner) = owners.into_iter().next() {

@@ -8,13 +8,17 @@ use clap::Args;
 use tokio::sync::mpsc::channel;
 
 use super::Common;
+use super::desk::Desk;
 use super::screen::{self, Start};
 use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
 use crate::app::derived::Counting;
+use crate::app::helm::Side;
+use crate::app::runtime::{Left, Steering};
 use crate::follow::discover::trial_in_job;
 use crate::follow::{Control, Follower, Options};
 use crate::job::JobEvent;
+use crate::tty::TtyError;
 
 /// Arguments of `attach`.
 #[derive(Debug, Clone, Args)]
@@ -69,7 +73,19 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         model.open_when_seen = trial.map(Into::into);
         Vec::new()
     });
-    on_screen(args.dirs.clone(), args.poll, counting, common, prepare, None)
+    let (news, heard) = channel(QUEUE);
+    let steering = Steering { helm: Box::new(Desk::new(news)), news: heard };
+    screen::code(watch(
+        common,
+        Watched {
+            dirs: args.dirs.clone(),
+            poll: args.poll,
+            counting,
+            prepare,
+            leave: None,
+            steering: Some((Side::Attached, steering)),
+        },
+    ))
 }
 
 /// Follows `dirs` on the screen until it is left, by the operator or by `leave`.
@@ -81,31 +97,47 @@ pub fn on_screen(
     prepare: screen::Prepare,
     leave: Option<tokio::sync::oneshot::Receiver<()>>,
 ) -> u8 {
+    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering: None }))
+}
+
+/// What is watched, and how.
+pub struct Watched {
+    /// Job dirs and directories of them.
+    pub dirs: Vec<PathBuf>,
+    /// Seconds between two looks, where they are not to be chosen.
+    pub poll: Option<f64>,
+    /// How several jobs go together.
+    pub counting: Counting,
+    /// Prepares the model before the first frame.
+    pub prepare: screen::Prepare,
+    /// Leaves the screen when something is sent.
+    pub leave: Option<tokio::sync::oneshot::Receiver<()>>,
+    /// What can be steered from it.
+    pub steering: Option<(Side, Steering)>,
+}
+
+/// Follows directories on the screen until it is left; says how.
+///
+/// # Errors
+/// When there is no screen, or nothing to follow with.
+pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
+    let Watched { dirs, poll, counting, prepare, leave, steering } = watched;
     let options = Options { poll: poll.map(Duration::from_secs_f64), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
     let watching = remote.clone();
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
-    let started = std::thread::Builder::new().name("follow".into()).spawn(move || {
-        follower.run(Box::new(move |events| {
-            crate::app::runtime::panic_if_asked("follow", true);
-            news.blocking_send(events).is_ok()
-        }));
-    });
-    if let Err(error) = started {
-        super::complain(&format!("can not start following: {error}"));
-        return super::NEEDS_PERSON;
-    }
-    let code = screen::run(
-        common,
-        Start {
-            jobs: Some(jobs),
-            watch: Box::new(move |key| watching.send(Control::Visible(key))),
-            counting,
-            prepare,
-            leave,
-        },
-    );
+    std::thread::Builder::new()
+        .name("follow".into())
+        .spawn(move || {
+            follower.run(Box::new(move |events| {
+                crate::app::runtime::panic_if_asked("follow", true);
+                news.blocking_send(events).is_ok()
+            }));
+        })
+        .map_err(TtyError::Setup)?;
+    let watch = Box::new(move |key| watching.send(Control::Visible(key)));
+    let left = screen::show(common, Start { jobs: Some(jobs), watch, counting, prepare, leave, steering });
     remote.stop();
-    code
+    left
 }

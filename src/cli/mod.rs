@@ -3,9 +3,11 @@
 pub mod attach;
 pub mod clean;
 pub mod demo;
+pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;
+pub mod run;
 pub mod screen;
 pub mod status;
 pub mod stop;
@@ -23,6 +25,10 @@ pub const FINE: u8 = 0;
 pub const NEEDS_PERSON: u8 = 1;
 /// Exit code: usage or configuration.
 pub const USAGE: u8 = 2;
+/// Exit code: errors of the infrastructure (containers, images, disk) are among the results.
+pub const INFRA: u8 = 3;
+/// Exit code: stopped early, can be gone on with.
+pub const STOPPED: u8 = 75;
 /// Exit code: pilothouse itself fell over; the same as of a panic that ends the program.
 pub const FAULT: u8 = 101;
 /// Exit code: stopped by a signal.
@@ -43,7 +49,7 @@ pub struct Cli {
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 fine, nothing needs a person; 1 something needs a person; 2 usage or config;
-101 a fault of pilothouse itself; 130 stopped by a signal.
+3 infrastructure errors; 75 stopped early, resumable; 101 a fault of pilothouse itself; 130 stopped by a signal.
 Logs go to a file in $XDG_STATE_HOME/pilothouse (else ~/.local/state/pilothouse), never to the
 terminal.";
 
@@ -80,6 +86,8 @@ pub enum ThemeChoice {
 /// The sub-commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Run a job natively: tasks × agents × attempts, in Harbor's job directory
+    Run(Box<run::Run>),
     /// Show job directories on the screen, live
     Attach(attach::Attach),
     /// Print how one or several jobs stand
@@ -110,6 +118,7 @@ pub fn main(cli: Cli) -> u8 {
     let _log = log::start(&cli.common.log_level);
     crate::tty::guard::hook_panics();
     match cli.command {
+        Command::Run(args) => run::run(&args, &cli.common),
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),

@@ -39,6 +39,7 @@ pub fn run(args: &Replay, common: &Common) -> u8 {
             counting: Counting::default(),
             prepare: Box::new(move |model| update::replay_only(model, source)),
             leave: None,
+            steering: None,
         },
     )
 }

@@ -5,8 +5,9 @@ use tokio::sync::mpsc::Receiver;
 use super::{Common, ThemeChoice};
 use crate::app::derived::Counting;
 use crate::app::effect::Effect;
+use crate::app::helm::Side;
 use crate::app::model::{Look, Model, Theme};
-use crate::app::runtime::{self, Left, Wiring};
+use crate::app::runtime::{self, Left, Steering, Wiring};
 use crate::job::{JobEvent, Stamp, TrialKey};
 use crate::tty::{Caps, Guard, Modes, Term, TtyError};
 
@@ -25,25 +26,18 @@ pub struct Start {
     pub prepare: Prepare,
     /// Leaves the screen when something is sent.
     pub leave: Option<tokio::sync::oneshot::Receiver<()>>,
+    /// What can be steered, and how this screen stands to it.
+    pub steering: Option<(Side, Steering)>,
 }
 
 /// Runs the screen until it is left; gives the exit code.
 pub fn run(common: &Common, start: Start) -> u8 {
-    let caps = Caps::detect(common.color, common.ascii);
-    let theme = match (common.theme, caps.color) {
-        (_, crate::tty::ColorLevel::None) | (ThemeChoice::Mono, _) => Theme::Mono,
-        (ThemeChoice::Light, _) => Theme::Light,
-        (ThemeChoice::Default, _) => Theme::Default,
-    };
-    let look = Look { ascii: caps.ascii, theme };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            super::complain(&format!("can not start: {error}"));
-            return super::NEEDS_PERSON;
-        }
-    };
-    match runtime.block_on(open(look, caps, start)) {
+    code(show(common, start))
+}
+
+/// The exit code of a screen that was left.
+pub fn code(left: Result<Left, TtyError>) -> u8 {
+    match left {
         Ok(Left::Quit | Left::Gone) => super::FINE,
         Ok(Left::Signal(_)) => super::SIGNAL,
         Ok(Left::Fell) => super::FAULT,
@@ -54,13 +48,31 @@ pub fn run(common: &Common, start: Start) -> u8 {
     }
 }
 
+/// Runs the screen until it is left; says how.
+///
+/// # Errors
+/// When there is no terminal to show it on, or it can not be set up.
+pub fn show(common: &Common, start: Start) -> Result<Left, TtyError> {
+    let caps = Caps::detect(common.color, common.ascii);
+    let theme = match (common.theme, caps.color) {
+        (_, crate::tty::ColorLevel::None) | (ThemeChoice::Mono, _) => Theme::Mono,
+        (ThemeChoice::Light, _) => Theme::Light,
+        (ThemeChoice::Default, _) => Theme::Default,
+    };
+    let look = Look { ascii: caps.ascii, theme };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(TtyError::Setup)?;
+    runtime.block_on(open(look, caps, start))
+}
+
 async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
     let mut guard = Guard::enter(Modes::default())?;
     let mut term = Term::new(caps.color)?;
     let size = term.size();
     let mut model = Model::new(Stamp::now(), (size.width, size.height), look, start.counting);
+    let (side, steering) = start.steering.unzip();
+    model.steer.side = side.unwrap_or_default();
     let first = (start.prepare)(&mut model);
-    let wiring = Wiring { jobs: start.jobs, watch: start.watch, first, leave: start.leave };
+    let wiring = Wiring { jobs: start.jobs, watch: start.watch, first, leave: start.leave, steering };
     let left = runtime::run(&mut model, &mut term, &mut guard, wiring).await;
     drop(guard);
     tracing::info!(?left, frames = term.stats().frames, bytes = term.stats().bytes, "screen left");

@@ -13,6 +13,7 @@ use super::roots::RootState;
 use super::scan::Which;
 use super::watch::{WatchError, Watches, Woken};
 use super::{Control, Follower, Out, OwnedSink};
+use crate::harbor::write::lease::LEASE;
 use crate::job::{ProblemKind, Stamp, TrialKey, time};
 
 /// Least time between two passes over everything because events were lost.
@@ -52,6 +53,7 @@ struct Plan {
 struct Touched {
     itself: bool,
     files: bool,
+    owner: bool,
     trials: BTreeSet<OsString>,
 }
 
@@ -412,7 +414,11 @@ impl Live<'_> {
                 touched.files = true;
                 return true;
             }
-            Some(hidden) if hidden.starts_with('.') => return true,
+            Some(LEASE) => {
+                touched.owner = true;
+                return true;
+            }
+            Some(other) if other.starts_with('.') || other.starts_with("pilothouse.") => return true,
             _ => {}
         }
         if plan.watching.contains(name)
@@ -456,6 +462,13 @@ impl Live<'_> {
                 job.read_files(&dir, &self.follower.env, false, &mut self.out);
             }
             self.look(j, &names);
+        }
+        if touched.owner
+            && self.follower.options.owner
+            && let Some(job) = self.follower.jobs.get_mut(j)
+        {
+            job.find_owner(&self.follower.env, &mut self.out);
+            self.plan_owner(j);
         }
         self.after(j, was_over);
     }

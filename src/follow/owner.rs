@@ -1,14 +1,18 @@
 //! Who works on a job: the process on this host that holds its `job.log` open for writing.
 //!
 //! Harbor records neither pid nor host anywhere, but it keeps `job.log` open from the first moment
-//! to the last, so that an open descriptor is the best sign of life there is.
+//! to the last, so that an open descriptor is the best sign of life there is. A job of our own also has a
+//! lease, which is believed before that: it names the process, on this host or on another.
 
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::harbor::dir::Dir;
+use crate::harbor::write::lease::{self, Observer, Process, Reading, Standing};
 use crate::job::text;
 
 /// A living owner.
@@ -19,7 +23,8 @@ pub struct Owner {
     /// Command name, cleaned for the terminal.
     pub command: Arc<str>,
     /// Start time in clock ticks since boot; tells the process from a later one with the same pid.
-    pub started: u64,
+    /// None for one that can not be seen from here.
+    pub started: Option<u64>,
 }
 
 /// What a search came to.
@@ -29,6 +34,30 @@ pub struct Search {
     pub owner: Option<Owner>,
     /// True when finding none means that there is none on this host.
     pub conclusive: bool,
+    /// How the last owner left, in words, where its lease says so.
+    pub left: Option<Arc<str>>,
+}
+
+/// What the lease of a job says of its owner; None where there is none, or where it can not be read.
+/// `at` is the time of the reader's own clock, which only goes forward.
+pub fn by_lease(job: &Dir, observer: &mut Observer, at: Duration) -> Option<Search> {
+    let Ok(Reading::Note(note)) = lease::read(job) else { return None };
+    let process = note.process();
+    let standing = observer.look(&note, process, at);
+    let host = || text::clean(&note.host).into_owned();
+    let found = |command: String, started| Search {
+        owner: Some(Owner { pid: note.pid, command: Arc::from(command), started }),
+        conclusive: true,
+        left: None,
+    };
+    let left = |words: String| Search { owner: None, conclusive: true, left: Some(Arc::from(words)) };
+    Some(match (standing, process) {
+        (Standing::Released, _) => left("pilothouse gave the job back".to_string()),
+        (_, Process::There) => found("pilothouse".to_string(), Some(note.started)),
+        (_, Process::Gone) => left(format!("pilothouse (pid {}) is gone", note.pid)),
+        (Standing::Held(_), Process::Elsewhere) => found(format!("pilothouse on {}", host()), None),
+        (_, Process::Elsewhere) => left(format!("pilothouse on {} (pid {}) is silent", host(), note.pid)),
+    })
 }
 
 /// Who on this host holds a file named `job.log` open for writing, at one moment.
@@ -70,7 +99,7 @@ impl Census {
                     let command = fs::read(entry.path().join("comm")).unwrap_or_default();
                     let command = String::from_utf8_lossy(&command);
                     let command = Arc::from(&*text::clean(command.trim()));
-                    let owner = Owner { pid, command, started: start_time(pid).unwrap_or(0) };
+                    let owner = Owner { pid, command, started: start_time(pid) };
                     census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner });
                 }
             }
@@ -91,7 +120,7 @@ impl Census {
         // of its processes are hidden from everybody that nothing would ever be certain.
         let hidden = self.hidden.contains(&dir_owner);
         let conclusive = local && (owner.is_some() || !hidden && sees_all(dir_owner) && !foreign_mount(job_dir));
-        Search { owner, conclusive }
+        Search { owner, conclusive, left: None }
     }
 }
 
@@ -121,7 +150,7 @@ impl Census {
 
 /// Whether a known owner is still there: one look at its start time.
 pub fn alive(owner: &Owner) -> bool {
-    start_time(owner.pid) == Some(owner.started)
+    owner.started.is_some() && start_time(owner.pid) == owner.started
 }
 
 /// Metadata and directory of the open file if it is named `job.log`. The link's text is looked at first, so that

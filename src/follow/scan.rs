@@ -16,6 +16,7 @@ use super::{Out, fstype};
 use crate::harbor::config;
 use crate::harbor::dir::{Dir, Meta, OpenError};
 use crate::harbor::job_files;
+use crate::harbor::write::Observer;
 use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Stamp, text, time};
 
 /// Directories from which a first pass is shared between two threads.
@@ -26,6 +27,8 @@ const WORKERS: usize = 2;
 const BUNDLE: usize = 32;
 /// Size of a `lock.json` that takes so long to read that the job is shown before, without its plan.
 const BIG_LOCK: u64 = 1 << 20;
+/// Trials that are looked at before it: more than any screen has rows, fewer than [`MANY`].
+const SCREENFUL: usize = 96;
 /// Foreign directories that are named one by one.
 const MAX_FOREIGN: usize = 100;
 /// Times this far ahead of our clock are reported.
@@ -51,12 +54,14 @@ pub(super) struct Slot {
 pub(super) struct Env {
     pub tasks: Tasks,
     pub counters: Arc<Counters>,
+    /// When following began: times of leases are counted from here.
+    began: Instant,
     processes: Mutex<Option<(Instant, Census)>>,
 }
 
 impl Env {
     pub fn new() -> Env {
-        Env { tasks: Tasks::new(), counters: Arc::default(), processes: Mutex::default() }
+        Env { tasks: Tasks::new(), counters: Arc::default(), began: Instant::now(), processes: Mutex::default() }
     }
 
     /// Asks a census of this host's processes that is at most a second old, so that many jobs cost one.
@@ -90,6 +95,8 @@ pub(super) struct Followed {
     /// A change of the last write is to be reported then.
     pub liveness_due: Option<Instant>,
     pub owner: Option<Owner>,
+    /// What its lease said before.
+    lease: Observer,
     pub settled: bool,
     identity: Option<Identity>,
     files: [Option<FileId>; 3],
@@ -129,6 +136,7 @@ impl Followed {
             files_due: None,
             liveness_due: None,
             owner: None,
+            lease: Observer::default(),
             settled: false,
             identity: None,
             files: [None; 3],
@@ -444,7 +452,7 @@ impl Followed {
         }
         let first = self.emitted.is_none();
         if first && ids.get(1).copied().flatten().is_some_and(|lock| lock.size() > BIG_LOCK) {
-            self.introduce(dir, out);
+            self.introduce(dir, env, out);
         }
         let mut bytes: [Option<Vec<u8>>; 3] = [None, None, None];
         let mut problems: Vec<Problem> = Vec::new();
@@ -501,14 +509,27 @@ impl Followed {
         self.emit_facts(out);
     }
 
-    /// Says which job this is before its plan of thousands of trials is read.
-    fn introduce(&self, dir: &Dir, out: &mut Out<'_>) {
+    /// Says which job this is, and what its first trials are, before its plan of thousands is read.
+    fn introduce(&mut self, dir: &Dir, env: &Env, out: &mut Out<'_>) {
         let read = |name: &str| probe::read_json(dir, name).ok().map(|file| file.data);
         let (config, result) = (read("config.json"), read("result.json"));
         let mut facts = job_files::job_facts(&self.path, config.as_deref(), None, result.as_deref());
         // What is wrong is said once, when everything was looked at.
         facts.problems.clear();
-        out.push(JobEvent::Job(self.key, Box::new(facts)));
+        out.push(JobEvent::Job(self.key, Box::new(facts.clone())));
+        self.own = facts;
+        self.facts_changed = false;
+        let mut names: Vec<OsString> = match dir.list() {
+            Ok(entries) => entries.into_iter().filter(discover::may_be_trial).map(|e| e.name).collect(),
+            Err(_) => Vec::new(),
+        };
+        let known = u32::try_from(names.len()).unwrap_or(u32::MAX);
+        if names.len() > SCREENFUL {
+            names.select_nth_unstable(SCREENFUL);
+            names.truncate(SCREENFUL);
+        }
+        self.look_at(dir, env, &names, false, out);
+        out.push(JobEvent::Scanning(self.key, u32::try_from(names.len()).unwrap_or(0), known));
         out.flush();
     }
 
@@ -543,6 +564,7 @@ impl Followed {
             }
             Some((sent, at)) => {
                 let owner = sent.owner != self.liveness.owner
+                    || sent.owner_left != self.liveness.owner_left
                     || sent.owner_search_conclusive != self.liveness.owner_search_conclusive;
                 self.liveness_due = Some(*at + LIVENESS_PAUSE);
                 owner || clock.saturating_duration_since(*at) >= LIVENESS_PAUSE
@@ -558,16 +580,24 @@ impl Followed {
     /// Looks for a living owner: cheaply while the known one lives, through all processes otherwise.
     /// A job that ended has none.
     pub fn find_owner(&mut self, env: &Env, out: &mut Out<'_>) {
-        if self.owner.as_ref().is_some_and(owner::alive) {
-            return;
-        }
-        let search = if self.finished() && self.owner.is_none() {
-            owner::Search::default()
-        } else {
-            env.census(|census| census.search(&self.path, self.local))
+        let over = self.finished() && self.owner.is_none();
+        let leased = match Dir::open(&self.path) {
+            Ok(dir) if !over => owner::by_lease(&dir, &mut self.lease, env.began.elapsed()),
+            _ => None,
+        };
+        let search = match leased {
+            _ if over => owner::Search::default(),
+            Some(search) if search.owner.is_some() => search,
+            None if self.owner.as_ref().is_some_and(owner::alive) => return,
+            // What one of ours left may have been taken up by Harbor.
+            leased => {
+                let search = env.census(|census| census.search(&self.path, self.local));
+                leased.filter(|_| search.owner.is_none()).unwrap_or(search)
+            }
         };
         self.liveness.owner = search.owner.as_ref().map(|o| (o.pid, o.command.clone()));
         self.liveness.owner_search_conclusive = search.conclusive;
+        self.liveness.owner_left = search.left;
         self.owner = search.owner;
         self.emit_liveness(out, true);
     }

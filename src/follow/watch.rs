@@ -3,7 +3,7 @@
 //! Watches are never recursive. The wanted set of directories is handed over as a whole and compared
 //! with what is watched.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -141,7 +141,11 @@ pub(super) enum WatchError {
 pub(super) struct Watches {
     watcher: Option<RecommendedWatcher>,
     watched: HashSet<PathBuf>,
+    names: Names,
 }
+
+/// Relative directories by the absolute path under which their events come.
+type Names = Arc<Mutex<HashMap<PathBuf, PathBuf>>>;
 
 impl std::fmt::Debug for Watches {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -154,13 +158,15 @@ impl Watches {
     /// later watch fails and the jobs are polled.
     pub fn new(mailbox: &Arc<Mailbox>) -> Watches {
         let mailbox = mailbox.clone();
+        let names = Names::default();
+        let known = names.clone();
         let handler = move |event: notify::Result<notify::Event>| match event {
             Ok(event) if event.need_rescan() => mailbox.lost(),
-            Ok(event) if matters(&event.kind) => mailbox.touched(event.paths),
+            Ok(event) if matters(&event.kind) => mailbox.touched(as_given(event.paths, &known)),
             Ok(_) => {}
             Err(_) => mailbox.lost(),
         };
-        Watches { watcher: notify::recommended_watcher(handler).ok(), watched: HashSet::new() }
+        Watches { watcher: notify::recommended_watcher(handler).ok(), watched: HashSet::new(), names }
     }
 
     /// Watches one directory; does nothing if it is watched already.
@@ -169,6 +175,11 @@ impl Watches {
             return Ok(());
         }
         let Some(watcher) = &mut self.watcher else { return Err(WatchError::Failed) };
+        if dir.is_relative()
+            && let Ok(here) = std::env::current_dir()
+        {
+            self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(here.join(dir), dir.to_path_buf());
+        }
         match watcher.watch(dir, RecursiveMode::NonRecursive) {
             Ok(()) => {
                 self.watched.insert(dir.to_path_buf());
@@ -192,6 +203,24 @@ impl Watches {
             let _ = watcher.unwatch(dir);
         }
     }
+}
+
+/// Paths in the words in which their directories were named.
+fn as_given(paths: Vec<PathBuf>, names: &Names) -> Vec<PathBuf> {
+    let names = names.lock().unwrap_or_else(PoisonError::into_inner);
+    if names.is_empty() {
+        return paths;
+    }
+    let given = |path: PathBuf| {
+        if let Some(dir) = names.get(&path) {
+            return dir.clone();
+        }
+        match (path.parent().and_then(|p| names.get(p)), path.file_name()) {
+            (Some(dir), Some(name)) => dir.join(name),
+            _ => path,
+        }
+    };
+    paths.into_iter().map(given).collect()
 }
 
 /// Opening and reading changes nothing, and our own reading must not wake us.

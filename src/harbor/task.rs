@@ -23,7 +23,7 @@ pub use config::{
     MAIN_SERVICE, McpServer, McpTransport, Os, Package, StepSpec, TaskConfig, Tpu, User, VerifierMode, VerifierSpec,
 };
 pub use digest::Digests;
-pub use env::{EnvTemplate, EnvTemplates, MissingVariable, resolve_all};
+pub use env::{EnvTemplate, EnvTemplates, MissingVariable, host_variable, lay_over, resolve_all};
 pub use glob::{BadPattern, Glob};
 pub use list::{Listed, Selection, SelectionProblem, list};
 pub use network::Network;
@@ -32,6 +32,11 @@ pub use rewards::{MinReward, RewardStrategy, Rewards};
 pub(crate) use config::table;
 use read::shown;
 use tree::{Budget, Kind, Tree};
+
+/// SHA-256 in 64 lower-case hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    sha256::Sha256::hex_of(bytes)
+}
 
 /// Longest `task.toml` that is read: 1 MiB.
 const MAX_TOML: u64 = 1 << 20;

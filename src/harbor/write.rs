@@ -5,7 +5,9 @@
 //! |---|---|
 //! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
+//! | [`from_run`] | from an operator's config to those documents |
 //! | [`policy`], [`raised`] | what an exception type means; a failure under its name |
+//! | [`reread`] | a job read back, to be gone on with |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
 //! | [`job`] | the job dir as it grows, trial by trial |
 //! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
@@ -13,6 +15,7 @@
 
 pub mod atomic;
 pub mod config;
+pub mod from_run;
 pub mod ids;
 pub mod job;
 pub mod lease;
@@ -20,9 +23,11 @@ pub mod lock;
 pub mod policy;
 pub mod quarantine;
 pub mod raised;
+pub mod reread;
 pub mod result;
 pub mod scrub;
 pub mod stats;
+mod steps;
 
 pub use atomic::{Folder, Log, WriteError};
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};

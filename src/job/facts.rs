@@ -118,6 +118,8 @@ pub struct Liveness {
     /// True when this host's processes could be looked at and the directory is on a local file
     /// system, so that finding no owner means something.
     pub owner_search_conclusive: bool,
+    /// Why there is certainly no owner, in words, where the last one left a record of it (its lease).
+    pub owner_left: Option<Arc<str>>,
     /// Newest modification time met in the job dir.
     pub last_write: Option<Stamp>,
 }

@@ -124,7 +124,9 @@ impl Job {
         let quiet = time::age(last, now);
         let words = time::words(quiet.as_secs_f64());
         let nothing_open = self.trials.values().all(|t| t.result.is_some() || t.unreadable) && !self.trials.is_empty();
+        let left = self.liveness.owner_left.as_deref();
         let patience = match (self.liveness.owner_search_conclusive, nothing_open) {
+            _ if left.is_some() => Duration::ZERO,
             (true, _) => QUIET_CONCLUSIVE,
             (false, true) => QUIET_NOTHING_OPEN,
             (false, false) => self.patience(),
@@ -132,7 +134,9 @@ impl Job {
         if quiet < patience {
             return state(StateKind::Running, true, format!("last write {words} ago"));
         }
-        let whence = if self.liveness.owner_search_conclusive {
+        let whence = if let Some(left) = left {
+            format!("{left}, last write {words} ago")
+        } else if self.liveness.owner_search_conclusive {
             format!("no process holds job.log open, last write {words} ago")
         } else if nothing_open {
             format!("last write {words} ago")

@@ -160,6 +160,27 @@ impl TrialResult {
         self.rewards.primary().is_some() && self.reward_valid != Some(false)
     }
 
+    /// Whether it failed for want of its surroundings rather than on its merits: container, image, disk,
+    /// by the exception types that this program and Harbor give such failures (`RuntimeError`, which
+    /// others raise, too, only where no reward counts).
+    pub fn is_of_environment(&self) -> bool {
+        const TYPES: [&str; 7] = [
+            "EnvironmentStartTimeoutError",
+            "SandboxBuildFailedError",
+            "HealthcheckError",
+            "AddTestsDirError",
+            "DownloadVerifierDirError",
+            "SandboxLikelyOutOfMemoryError",
+            "OSError",
+        ];
+        let kind = self.exception.as_ref().map(|e| &*e.kind);
+        match kind {
+            Some("RuntimeError") => !self.has_valid_reward(),
+            Some(kind) => TYPES.contains(&kind),
+            None => false,
+        }
+    }
+
     /// The type of the first exception, of the trial or else of a step.
     pub fn exception_type(&self) -> Option<&Arc<str>> {
         self.exception.as_ref().map(|e| &e.kind).or_else(|| self.step_exceptions.first())

@@ -60,6 +60,15 @@ pub fn status(fleet: &Fleet, tally: &Tally, part: &StatusPart<'_>) -> String {
     out
 }
 
+/// What a finished trial came to: `passed, reward 1`, `no reward, VerifierTimeoutError`.
+pub fn outcome_words(trial: &crate::job::Trial) -> String {
+    let words = outcome(Some(trial), crate::job::Phase::Done);
+    match trial.result.as_ref().and_then(|r| r.rewards.primary()) {
+        Some(reward) => format!("{words}, reward {}", super::number(reward)),
+        None => words.into_owned(),
+    }
+}
+
 /// A label and its value, wrapped so that values stay in their column.
 fn field(out: &mut String, label: &str, text: &str) {
     let mut first = true;

@@ -5,6 +5,7 @@ use ratatui::text::Line;
 use super::fit::{Piece, piece, short, spread};
 use super::style::Pen;
 use crate::app::action::Context;
+use crate::app::helm::Stopping;
 use crate::app::model::{Model, Room};
 use crate::app::rows::Outcome;
 use crate::job::fleet::StateKind;
@@ -102,6 +103,7 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
         }
     }
     let mut right = vec![state_piece(model, pen)];
+    right.extend(slots(model, pen));
     if let Some(eta) = &model.derived.eta {
         let text = match (eta.low_s.map(time::words), eta.high_s.map(time::words)) {
             (Some(low), Some(high)) if low == high => format!("ETA {high}"),
@@ -122,6 +124,24 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
         left.push(piece(words.join(&dot), pen.dim(), 3));
     }
     spread(left, right, "  ", columns, pen)
+}
+
+/// The trial slots of a job that this process runs: `4/4 running, n 4`.
+fn slots(model: &Model, pen: Pen) -> Option<Piece> {
+    let crew = model.steer.crew.filter(|_| model.steer.holds())?;
+    let n = model.steer.wanted.unwrap_or(crew.slots);
+    let compact = model.room() == Room::Compact;
+    let running = crew.running + crew.waiting;
+    let (text, style) = match crew.stopping {
+        Stopping::No if compact => (format!("n {n}"), pen.text()),
+        // Fewer slots than trials at work: the fraction would be nonsense.
+        Stopping::No if running > n => (format!("{running} running, n {n}"), pen.strong()),
+        Stopping::No => (format!("{running}/{n} slots"), pen.text()),
+        Stopping::Draining => (format!("draining, {running} to end"), pen.strong()),
+        Stopping::Cancelling => (format!("stopping, {running} to end"), pen.alarm()),
+        Stopping::Hurrying => (format!("stopping at once, {running} to end"), pen.alarm()),
+    };
+    Some(piece(text, style, 0))
 }
 
 /// `terminus-2 · Qwen3 · tb-2.1 · harbor 0.21.0`
@@ -292,7 +312,16 @@ fn tokens(model: &Model, pen: Pen) -> Vec<Piece> {
 
 fn attention(model: &Model, pen: Pen, columns: usize, with_tokens: bool) -> Line<'static> {
     let items = &model.derived.attention;
+    let over = model.steer.over.as_ref();
     let left = match items.first() {
+        _ if over.is_some_and(|o| o.broken) => {
+            let words = over.map(|o| o.words.clone()).unwrap_or_default();
+            vec![piece("!", pen.alarm(), 0), piece(words, pen.alarm(), 0)]
+        }
+        None if over.is_some() => {
+            let words = over.map(|o| o.words.clone()).unwrap_or_default();
+            vec![piece(words, pen.strong(), 0)]
+        }
         None => vec![piece("nothing needs you", pen.dim(), 0)],
         Some(first) => {
             let shown = items.get(model.attention_at.saturating_sub(1).min(items.len() - 1)).unwrap_or(first);

@@ -1,10 +1,12 @@
 //! Views: pure functions from the model to cells. No I/O, nothing is changed here.
 
+pub mod dialog;
 pub mod fit;
 pub mod header;
 pub mod overlays;
 pub mod panes;
 pub mod replay;
+pub mod stop;
 pub mod style;
 pub mod trial;
 pub mod trial_tabs;
@@ -37,8 +39,8 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if view == View::Trial && model.room() == Room::Compact {
-                // One trial needs the rows that there are.
+            if matches!(view, View::Trial | View::Stop) && model.room() == Room::Compact {
+                // One trial, one stop needs the rows that there are.
                 lines.truncate(1);
             }
             let head = u16::try_from(lines.len()).unwrap_or(3).min(area.height - 1);
@@ -51,6 +53,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Errors => panes::errors(model, pen, frame, body, true),
                 View::Log => panes::log(model, pen, frame, body),
                 View::Jobs => panes::jobs(model, pen, frame, body),
+                View::Stop => stop::draw(model, pen, frame, body),
                 View::Trials | View::Replay => home(model, pen, frame, body),
             }
         }

@@ -8,7 +8,8 @@ use ratatui::widgets::Clear;
 use super::fit::{Piece, cut, left, piece, right, spread, width, wrap_words};
 use super::pane;
 use super::style::Pen;
-use crate::app::action::{Context, available};
+use crate::app::action::{Action, Context, Spec, available};
+use crate::app::helm::Side;
 use crate::app::model::{Model, Room, View};
 use crate::app::overlay::{Menu, Overlay, Palette, PromptKind};
 
@@ -63,9 +64,14 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         pieces.push(piece("1 3 5 6 views", pen.dim(), 2));
     }
     let mut rank = 1;
-    for spec in available(context).filter(|s| !s.footer.is_empty()) {
+    let audited = model.steer.stop.as_ref().is_some_and(|s| s.audit.is_some());
+    let of_audit = |a: Action| matches!(a, Action::Open | Action::MendAll | Action::Refresh);
+    let useful = |s: &&Spec| context != Context::Stop || audited || !of_audit(s.action);
+    for spec in available(context).filter(|s| !s.footer.is_empty()).filter(useful) {
         let Some(key) = spec.keys.first() else { continue };
-        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), rank.min(200)));
+        // Who runs the job looks for these first.
+        let mine = model.steer.holds() && matches!(spec.action, Action::Live | Action::Stop);
+        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), if mine { 1 } else { rank.min(200) }));
         rank += 1;
     }
     // Help stays in sight however narrow it is.
@@ -74,8 +80,17 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             p.rank = 0;
         }
     }
-    let owner = if model.view() == View::Replay { "" } else { "read-only" };
-    let line = spread(pieces, vec![piece(owner, pen.dim(), 1)], "  ", columns, pen);
+    let owner = match (model.view(), model.steer.side) {
+        (View::Replay, _) => piece("", pen.dim(), 1),
+        (_, Side::Owner) if !model.steer.holds() => piece("job over: q leaves", pen.strong(), 0),
+        (_, Side::Owner) => piece(if pen.look.ascii { "* owner" } else { "● owner" }, pen.good(), 0),
+        _ => piece("read-only", pen.dim(), 1),
+    };
+    if context == Context::List && model.steer.holds() {
+        pieces.push(piece("+ - slots", pen.dim(), 1));
+        pieces.push(piece("X cancel", pen.dim(), 1));
+    }
+    let line = spread(pieces, vec![owner], "  ", columns, pen);
     frame.render_widget(line, area);
 }
 
@@ -85,11 +100,13 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         Some(Overlay::Menu(menu)) => draw_menu(menu, pen, frame, area),
         Some(Overlay::Help(top)) => draw_help(model, *top, pen, frame, area),
         Some(Overlay::Palette(palette)) => draw_palette(palette, pen, frame, area),
+        Some(Overlay::Ask(asking)) => super::dialog::draw(model, asking, pen, frame, area),
         Some(Overlay::Prompt(..)) | None => {}
     }
 }
 
-fn centred(area: Rect, wide: usize, tall: usize) -> Rect {
+/// A rectangle in the middle, as large as wanted and as there is room for.
+pub fn centred(area: Rect, wide: usize, tall: usize) -> Rect {
     let wide = u16::try_from(wide).unwrap_or(u16::MAX).min(area.width);
     let tall = u16::try_from(tall).unwrap_or(u16::MAX).min(area.height.saturating_sub(1));
     Rect { x: area.x + (area.width - wide) / 2, y: area.y + (area.height - tall) / 2, width: wide, height: tall }
@@ -127,7 +144,7 @@ pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'stati
     let keys_room = if columns < 60 { 11 } else { 16 };
     let mut lines = Vec::new();
     let mut heading = None;
-    let others = [Context::List, Context::Trial, Context::Replay].into_iter().filter(|c| *c != context);
+    let others = [Context::List, Context::Trial, Context::Replay, Context::Stop].into_iter().filter(|c| *c != context);
     let mut specs: Vec<_> = available(context).collect();
     for other in others {
         specs.extend(available(other).filter(|s| s.context == other));

@@ -61,7 +61,11 @@ fn place(view: &TrialView) -> String {
     };
     let pane = view.pane(slot);
     let Some(doc) = &pane.doc else { return String::new() };
-    let end = if pane.follow { format!(", {FOLLOWING}") } else { String::new() };
+    let end = match (pane.follow, view.live) {
+        (true, true) => format!(", live, {FOLLOWING}"),
+        (true, false) => format!(", {FOLLOWING}"),
+        _ => String::new(),
+    };
     if doc.before == 0 && doc.after == 0 {
         let n = pane.rows.len();
         return format!("row {} of {n}{end}", (pane.top + 1).min(n));

@@ -15,7 +15,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use regex::Regex;
-use support::generate::{Made, finished_job, running_job, trajectory};
+use support::big_cast;
+use support::generate::{Made, finished_job, running_job, trajectory, trial_name};
 use support::proc;
 use support::pty::Pty;
 
@@ -61,6 +62,7 @@ fn main() {
     println!("{n} finished trials generated in {:.1} s", began.elapsed().as_secs_f64());
     tally_against_cat(&mut report, &big, state, if short { 3 } else { 7 });
     opening(&mut report, &big, state, short);
+    cast_besides(&mut report, &big, state, short);
 
     let live = running_job(&tmp.path().join("jobs-b/live"), 40, 64);
     wakeups_while_running(&mut report, &live, state, short);
@@ -191,6 +193,30 @@ fn opening(report: &mut Report, big: &Made, state: &str, short: bool) {
     report.time("all trials on the screen, median", median(wholes), Duration::from_secs(1));
     let mib = peak as f64 / 1024.0;
     report.must("peak memory of the screen", mib, "MiB", 60.0, 60.0);
+}
+
+/// What the screen keeps when a large cast is played to its end besides all the trials.
+fn cast_besides(report: &mut Report, big: &Made, state: &str, short: bool) {
+    let trial = big.dir.join(trial_name(0));
+    let cast = trial.join("agent/recording.cast");
+    fs::create_dir_all(trial.join("agent")).unwrap();
+    let bytes = big_cast::generate(&cast, if short { 200_000 } else { 1_000_000 });
+    let mut pty = attach(&trial, &[], state);
+    pty.wait_until("the trial", LONG, |screen| screen.contains(&trial_name(0)));
+    pty.settle(Duration::from_millis(500), LONG);
+    pty.send("c");
+    pty.wait_until("the cast", LONG, |screen| screen.contains("recording.cast"));
+    // The last output is on the screen at once; the exact screen and the keyframes follow.
+    pty.send("\x1b[F");
+    pty.wait_until("the end of the cast", LONG, |screen| screen.contains(big_cast::LAST));
+    pty.settle(Duration::from_secs(2), LONG);
+    let mib = |bytes: f64| bytes / f64::from(1 << 20);
+    let peak = proc::peak_rss_kib(pty.pid()).unwrap_or(0) as f64 * 1024.0;
+    let what = format!("peak memory with a cast of {:.0} MiB besides", mib(bytes as f64));
+    report.must(&what, mib(peak), "MiB", 120.0, 120.0);
+    pty.send("qqq");
+    assert!(pty.wait_exit(LONG).success());
+    fs::remove_file(&cast).unwrap();
 }
 
 fn switches_over(pid: u32, seconds: f64) -> f64 {

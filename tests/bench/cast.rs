@@ -2,18 +2,21 @@
 //! generated in a temporary folder. Prints one figure a line; asserts nothing.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
+#[path = "../support/mod.rs"]
+mod support;
+
 use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::time::{Duration, Instant};
 
 use pilothouse::cast::{Player, Target, Work};
+use support::big_cast::{self, Dice};
 
 const EVENTS: u64 = 1_000_000;
 
 fn main() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("million.cast");
-    let bytes = generate(&path);
+    let bytes = big_cast::generate(&path, EVENTS);
     println!("cast.events {EVENTS}");
     println!("cast.size_mib {:.1} (aim 59)", bytes as f64 / f64::from(1 << 20));
 
@@ -64,37 +67,6 @@ fn open(path: &std::path::Path) -> (Player, f64) {
         player.work(1 << 20);
     }
     (player, millis(start))
-}
-
-/// Output as a busy terminal has it: prompts, coloured lines, progress bars, now and then a full redraw.
-fn generate(path: &std::path::Path) -> u64 {
-    let mut out = BufWriter::new(File::create(path).unwrap());
-    writeln!(out, "{{\"version\": 2, \"width\": 160, \"height\": 40, \"timestamp\": 1795982525}}").unwrap();
-    let mut dice = Dice(3);
-    for n in 0..EVENTS {
-        let time = n as f64 * 0.003_7;
-        let a = dice.below(100_000);
-        let data = match dice.below(40) {
-            0 => format!("\\u001b[2J\\u001b[H\\u001b[1mtop\\u001b[0m {a}\\r\\n"),
-            1..=4 => format!("\\r\\u001b[K{:3} % |#########           | {a} of 100000", a % 100),
-            5..=12 => format!("\\u001b[3{}mwarning\\u001b[0m: {a}\\r\\n", a % 8),
-            13..=20 => format!("root@box:/app# make -j {a}\\r\\n"),
-            21..=25 => format!("\\u001b[{};{}H{a}", a % 40, a % 160),
-            _ => format!("  CC  src/module_{a}/file_{}.c -o build/{a}.o\\r\\n", a % 977),
-        };
-        writeln!(out, "[{time:.6}, \"o\", \"{data}\"]").unwrap();
-    }
-    out.flush().unwrap();
-    std::fs::metadata(path).unwrap().len()
-}
-
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
 }
 
 fn millis(since: Instant) -> f64 {

@@ -57,7 +57,7 @@ fn filters_menus_and_order() {
     pty.wait_for("alpha-task", SOON);
 
     // Sorted by task, then the other way round.
-    pty.send("s");
+    pty.send("o");
     pty.wait_for("sort by", SOON);
     pty.send("gj\r");
     pty.wait_for("by task", SOON);
@@ -65,7 +65,7 @@ fn filters_menus_and_order() {
     let order =
         |pty: &support::pty::Pty| ["alpha-task", "beta-task", "delta-task", "gamma-task"].map(|task| row_of(pty, task));
     assert!(order(&pty).is_sorted(), "{}", pty.text());
-    pty.send("S");
+    pty.send("O");
     pty.wait_for("turned round", SOON);
     assert!(order(&pty).iter().rev().is_sorted(), "{}", pty.text());
     quit(&mut pty);
@@ -221,7 +221,7 @@ fn no_color_has_no_colour_and_ascii_has_only_ascii() {
             pty.send(keys);
             pty.wait_for(sign, SOON);
         }
-        for (keys, sign) in [("f", "filter by"), ("s", "sort by"), (":", "Enter runs"), ("?", "this help")] {
+        for (keys, sign) in [("f", "filter by"), ("o", "sort by"), (":", "Enter runs"), ("?", "this help")] {
             pty.send(keys);
             pty.wait_for(sign, SOON);
             pty.send(key::ESC);

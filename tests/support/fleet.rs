@@ -134,7 +134,7 @@ impl J {
             created: Some(at(0)),
             ..JobFacts::default()
         };
-        let liveness = Liveness { owner: None, owner_search_conclusive: true, last_write: Some(at(0)) };
+        let liveness = Liveness { owner_search_conclusive: true, last_write: Some(at(0)), ..Liveness::default() };
         J { facts, trials: Vec::new(), liveness }
     }
 

@@ -1,6 +1,7 @@
 //! Shared by the integration tests.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
+pub mod big_cast;
 pub mod escapes;
 pub mod generate;
 pub mod harbor;

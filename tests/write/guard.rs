@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use pilothouse::follow::{Follower, Options};
 use pilothouse::harbor::write::lease::{Process, Reading, Standing, read, standing};
 use pilothouse::harbor::write::{Claimant, Folder, Lease, Modes, Observer, WriteError, ids, quarantine};
+use pilothouse::job::fleet::StateKind;
+use pilothouse::job::{Fleet, Stamp};
 
 use crate::made::{End, at, begin};
 
@@ -172,4 +176,47 @@ fn quarantine_copies_before_it_removes() {
     }
     let words = quarantine(&folder, "deep", &state, &id).unwrap_err().to_string();
     assert!(words.contains("nothing was moved") && deep.exists(), "{words}");
+}
+
+fn state(dir: &Path) -> (StateKind, String) {
+    let mut fleet = Fleet::default();
+    Follower::new(vec![dir.to_path_buf()], Options::default()).scan_once(&mut |events| {
+        events.into_iter().for_each(|event| fleet.apply(event));
+        true
+    });
+    let state = fleet.jobs()[0].state(Stamp::now());
+    (state.kind, state.evidence)
+}
+
+#[test]
+fn a_reader_believes_the_lease() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut made = begin(temp.path(), "followed", &["a", "b"]);
+    let trial = made.start(0);
+    let (kind, why) = state(&made.dir);
+    assert_eq!(kind, StateKind::Running);
+    assert!(why.contains(&format!("pilothouse (pid {})", std::process::id())), "{why}");
+    made.end(0, &trial, &End::reward(1.0));
+    made.job.leave(at(20.0)).unwrap();
+    // At once: no silence has to be waited for.
+    let (kind, why) = state(&made.dir);
+    assert_eq!(kind, StateKind::Interrupted, "{why}");
+    assert!(why.contains("gave the job back"), "{why}");
+
+    let lease = made.dir.join("pilothouse.lease");
+    let mut note: serde_json::Value = serde_json::from_slice(&fs::read(&lease).unwrap()).unwrap();
+    note["released"] = false.into();
+    // Of its process only the number is left, with another process behind it.
+    note["started"] = 1.into();
+    fs::write(&lease, note.to_string()).unwrap();
+    let (kind, why) = state(&made.dir);
+    assert_eq!(kind, StateKind::Interrupted, "{why}");
+    assert!(why.contains(&format!("(pid {}) is gone", std::process::id())), "{why}");
+    // On another host: believed as long as it beats.
+    note["boot_id"] = "another".into();
+    note["host"] = "node-7\u{1b}[2J".into();
+    fs::write(&lease, note.to_string()).unwrap();
+    let (kind, why) = state(&made.dir);
+    assert_eq!(kind, StateKind::Running, "{why}");
+    assert!(why.starts_with("pilothouse on node-7") && !why.contains(char::is_control), "{why}");
 }

@@ -14,6 +14,8 @@ pub enum At {
     Start,
     /// Its end.
     End,
+    /// The end of the file that was written last.
+    Live,
     /// The lines before and after this offset.
     Around(u64),
 }

@@ -41,7 +41,7 @@ pub fn window(file: &File, at: At, mark: impl Fn(&str) -> Mark) -> io::Result<Wi
     }
     let from = match at {
         At::Start => 0,
-        At::End => size.saturating_sub(WINDOW),
+        At::End | At::Live => size.saturating_sub(WINDOW),
         At::Around(offset) => {
             let middle = offset.saturating_sub(BASE).min(size);
             middle.saturating_sub(WINDOW / 2).min(size.saturating_sub(WINDOW))

@@ -95,6 +95,16 @@ pub fn files_of(dir: &Dir, slot: Slot, order: &[String]) -> (Vec<String>, usize)
     }
 }
 
+/// Which of these files was written last; `trial.log` only where there is no other.
+pub fn newest(dir: &Dir, files: &[String]) -> Option<usize> {
+    let written = |at: &usize| {
+        let path = files.get(*at)?;
+        let modified = dir.stat(path).ok()?.modified;
+        Some((path != "trial.log", modified, *at))
+    };
+    (0..files.len()).filter_map(|at| written(&at)).max().map(|(_, _, at)| at)
+}
+
 /// Paths whose change changes the text of a slot.
 pub fn watched(dir: &Dir, slot: Slot, order: &[String]) -> Vec<String> {
     let mut out = vec!["result.json".to_string()];

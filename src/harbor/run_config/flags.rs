@@ -239,7 +239,6 @@ harbor_only! {
     value registry_secret = "registry-secret",
     value server = "server",
     ;
-    switch dry_run = "dry-run",
     switch resume_trajectory = "resume-trajectory",
     switch skip_model_parsing = "skip-model-parsing-and-provider-mapping",
     switch sm = "sm",

@@ -91,7 +91,7 @@ impl Resolved {
     /// process.
     pub fn variable(&self, name: &str) -> Option<String> {
         let from_file = self.env_file.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.clone());
-        from_file.or_else(|| std::env::var(name).ok())
+        from_file.or_else(|| crate::harbor::task::host_variable(name))
     }
 
     /// All that pilothouse can't do of it, flags first.

@@ -2,6 +2,21 @@
 //! which stand for a variable of the host and are read when the value is needed, not before.
 
 use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+/// Variables that an operator laid over those of this process.
+static LAID_OVER: RwLock<BTreeMap<String, String>> = RwLock::new(BTreeMap::new());
+
+/// Lays variables (of an `--env-file`) over those of this process, for everything that reads the host's.
+pub fn lay_over(variables: impl IntoIterator<Item = (String, String)>) {
+    LAID_OVER.write().unwrap_or_else(PoisonError::into_inner).extend(variables);
+}
+
+/// A variable of the host.
+pub fn host_variable(name: &str) -> Option<String> {
+    let laid = LAID_OVER.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned();
+    laid.or_else(|| std::env::var(name).ok())
+}
 
 /// A variable of the host that a task needs and that is not set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

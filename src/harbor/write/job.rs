@@ -119,12 +119,17 @@ impl TrialFolder {
         &self.folder
     }
 
+    /// Whether something may still be written here.
+    pub(super) fn held(&self) -> Result<(), WriteError> {
+        still_held(&self.lost, &self.folder)
+    }
+
     /// Appends to `trial.log`.
     ///
     /// # Errors
     /// See [`WriteError`].
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
-        still_held(&self.lost, &self.folder)?;
+        self.held()?;
         self.log.line(&self.scrub.text(text))
     }
 
@@ -133,7 +138,7 @@ impl TrialFolder {
     /// # Errors
     /// [`WriteError::Exists`] when there is one: the first exception stays.
     pub fn exception(&self, traceback: &str) -> Result<(), WriteError> {
-        still_held(&self.lost, &self.folder)?;
+        self.held()?;
         self.folder.write_once("exception.txt", self.scrub.text(traceback).as_bytes())
     }
 
@@ -142,10 +147,20 @@ impl TrialFolder {
     /// # Errors
     /// See [`WriteError`].
     pub fn begin_step(&self, step: &str, modes: Modes) -> Result<Folder, WriteError> {
-        still_held(&self.lost, &self.folder)?;
+        self.held()?;
         let made = self.folder.make_or_open("steps", PRIVATE)?.make(step, PRIVATE)?;
         modes.make(&made)?;
         Ok(made)
+    }
+
+    /// Writes a note of our own beside Harbor's files, in place of one that may be there. The text is
+    /// JSON.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn note(&self, name: &str, json: &str) -> Result<(), WriteError> {
+        self.held()?;
+        self.folder.replace(name, self.scrub.json(json.to_string()).as_bytes())
     }
 }
 
@@ -359,14 +374,15 @@ impl JobWriter {
     /// See [`WriteError`].
     pub fn retry_trial(
         &mut self,
-        trial: TrialFolder,
+        trial: &TrialFolder,
         config: &TrialConfig,
         lock: &TrialLock,
         modes: Modes,
         now: Stamp,
     ) -> Result<TrialFolder, WriteError> {
         self.hold()?;
-        let TrialFolder { name, folder, .. } = trial;
+        let name = trial.name.clone();
+        let folder = self.folder.sub(&name)?;
         set_aside(&folder)?;
         self.ended.retain(|t| t.trial_name != name);
         self.cancelled.remove(&name);

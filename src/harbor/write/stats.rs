@@ -98,12 +98,17 @@ impl Ended {
             ..Ended::default()
         };
         for reported in result.agent_results() {
-            add(&mut ended.input, reported.n_input_tokens);
-            add(&mut ended.cache, reported.n_cache_tokens);
-            add(&mut ended.output, reported.n_output_tokens);
-            add_cost(&mut ended.cost_usd, reported.cost_usd);
+            ended.report(reported.n_input_tokens, reported.n_cache_tokens, reported.n_output_tokens, reported.cost_usd);
         }
         ended
+    }
+
+    /// Adds what an agent reported, once for the trial or once for each step.
+    pub(super) fn report(&mut self, input: Option<u64>, cache: Option<u64>, output: Option<u64>, cost: Option<f64>) {
+        add(&mut self.input, input);
+        add(&mut self.cache, cache);
+        add(&mut self.output, output);
+        add_cost(&mut self.cost_usd, cost);
     }
 
     /// Stopped by the operator or by a sibling's crash.

@@ -1,0 +1,208 @@
+//! What can be steered from the screen, and what comes back: the seam between the model and whoever
+//! holds the job.
+//!
+//! The screen knows nothing of schedulers, processes and signals. It hands an [`Order`] to the [`Helm`]
+//! that the runtime holds; what becomes of it comes back as [`News`], later, by a channel. Nothing here
+//! waits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::job::{Job, JobKey, Stamp};
+
+/// Takes orders; never blocks. What comes of an order is told as [`News`].
+pub trait Helm: Send {
+    /// Hands an order over.
+    fn order(&mut self, order: Order);
+}
+
+/// How a screen stands to the jobs that it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Side {
+    /// It only looks: a recording, a re-enactment.
+    #[default]
+    Reader,
+    /// The jobs belong to other processes; one that is found on this host can be stopped by a signal.
+    Attached,
+    /// This process runs the job.
+    Owner,
+}
+
+/// The signals that a stop may send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Signal {
+    /// SIGTERM.
+    Term,
+    /// SIGINT, as Ctrl-C does.
+    Int,
+}
+
+impl Signal {
+    /// Its name.
+    pub fn word(self) -> &'static str {
+        match self {
+            Signal::Term => "SIGTERM",
+            Signal::Int => "SIGINT",
+        }
+    }
+}
+
+/// A wish of the operator that reaches beyond the screen. The first five are for the owner's side.
+#[derive(Debug, Clone)]
+pub enum Order {
+    /// So many trial slots; what runs runs on.
+    Slots(usize),
+    /// Cancel one running trial, by its directory's name.
+    CancelTrial(String),
+    /// Begin nothing new, let what runs end.
+    Drain,
+    /// Begin nothing new and cancel what runs.
+    Cancel,
+    /// Cancel was asked for before: wait less for what is left.
+    Hurry,
+    /// Look who works on a job and what a stop would touch; nothing is sent.
+    Survey(Place, Arc<Job>),
+    /// Send a signal to the process that a survey found, then wait for its end.
+    Stop(Place, Signal),
+    /// Look what a stop left behind.
+    Audit(Place),
+    /// Mend these findings of the last audit, by their place in it.
+    Mend(Place, Vec<usize>),
+}
+
+/// Which job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its key.
+    pub job: JobKey,
+    /// Its directory.
+    pub dir: PathBuf,
+}
+
+/// How far the owner's side is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Stopping {
+    /// Not at all.
+    #[default]
+    No,
+    /// Nothing new begins.
+    Draining,
+    /// What runs is being cancelled.
+    Cancelling,
+    /// The same, with little patience.
+    Hurrying,
+}
+
+/// The owner's side at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Crew {
+    /// Trial slots.
+    pub slots: usize,
+    /// Trials at work.
+    pub running: usize,
+    /// Trials that wait for their next attempt.
+    pub waiting: usize,
+    /// Trials that have not begun.
+    pub queued: usize,
+    /// Trials whose result stands.
+    pub ended: usize,
+    /// How far it is stopped.
+    pub stopping: Stopping,
+}
+
+/// How the owner's job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    /// Every planned trial ran to its end.
+    pub complete: bool,
+    /// In words: what happened, what can be done.
+    pub words: String,
+    /// It broke off by itself: a person must look.
+    pub broken: bool,
+}
+
+/// One way to stop a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Way {
+    /// The signal.
+    pub signal: Signal,
+    /// What it does to this process, and what it costs.
+    pub price: String,
+}
+
+/// Who works on a job, and what a stop would touch.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Survey {
+    /// Process id on this host.
+    pub pid: u32,
+    /// Its command line and where it runs, a line each.
+    pub process: Vec<String>,
+    /// What runs and what stays behind, a line each.
+    pub touched: Vec<String>,
+    /// What to beware of, a line each.
+    pub warnings: Vec<String>,
+    /// The ways to stop it, the advised one first.
+    pub ways: Vec<Way>,
+}
+
+/// How the wait for the end of a process stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Waiting {
+    /// What is still there, a line each.
+    pub left: Vec<String>,
+    /// When patience ends; nothing is killed then.
+    pub until: Option<Stamp>,
+    /// Patience has ended and it still runs.
+    pub expired: bool,
+}
+
+/// One thing that a stop left behind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// What kind of thing, in one or two words.
+    pub kind: String,
+    /// Which one: a directory, a container, a network.
+    pub what: String,
+    /// How it was told, or why it matters.
+    pub why: String,
+    /// What mending does; None when it can not be mended from here.
+    pub mend: Option<String>,
+    /// What mending it came to, once it was tried.
+    pub mended: Option<Result<String, String>>,
+}
+
+/// What an audit found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Audit {
+    /// Counts of what was looked for, those of nothing too: `0 phantoms, 0 containers left`.
+    pub summary: String,
+    /// The findings.
+    pub findings: Vec<Finding>,
+    /// What could not be looked at, and why.
+    pub unseen: Vec<String>,
+    /// What to do next: how the job is resumed.
+    pub next: Option<String>,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// The owner's side stands so.
+    Crew(Crew),
+    /// The owner's job is over.
+    Over(Over),
+    /// The survey of a job; the reason when nobody was found or may be stopped.
+    Surveyed(JobKey, Result<Survey, String>),
+    /// The signal was sent and the wait goes on.
+    Waiting(JobKey, Waiting),
+    /// The signal was not sent, and why: it runs on.
+    NotSent(JobKey, String),
+    /// The process has ended, in words.
+    Stopped(JobKey, String),
+    /// What an audit found, or why there is none.
+    Audited(JobKey, Result<Audit, String>),
+    /// What became of one finding.
+    Mended(JobKey, usize, Result<String, String>),
+    /// An order was not obeyed, and why.
+    Refused(String),
+}

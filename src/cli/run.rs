@@ -1,0 +1,167 @@
+//! `pilothouse run`: runs a job of its own, natively.
+//!
+//! | part | what it does |
+//! |---|---|
+//! | [`prepare`](mod@prepare) | from a command line to a plan; what can not be run is refused by name |
+//! | [`tasks`], [`repo`], [`pointers`] | which tasks are meant, cloned where need be, without LFS pointers |
+//! | [`owner`] | a thread that runs the job to its end, whoever watches |
+//! | [`preflight`] | what would fail every trial is said before the first |
+//! | [`headless`] | progress lines, signals, the report, the exit code |
+//! | [`watched`] | the same job on a screen of its own, steered by keys |
+
+pub mod headless;
+pub mod owner;
+pub mod pointers;
+pub mod preflight;
+pub mod prepare;
+pub mod repo;
+pub mod tasks;
+pub mod watched;
+
+use std::io::{IsTerminal, Write as _};
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::harbor::run_config::RunFlags;
+use crate::harbor::write::Claimant;
+use headless::Output;
+use owner::Terms;
+use prepare::{Kind, Prepared, Refusal};
+
+/// Run a job: every trial in a container of its own, in Harbor's job directory.
+///
+/// The flags of `harbor run` mean the same here; what only Harbor can do is refused by name. The first
+/// SIGTERM or SIGINT stops the job in order (running trials are recorded as cancelled), the second
+/// shortens the wait, the third aborts; a lost terminal ends nothing.
+///
+/// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or config, 3 infrastructure
+/// errors, 75 stopped early and resumable, 130 stopped by a signal.
+#[derive(Debug, Clone, Args)]
+pub struct Run {
+    /// The flags of `harbor run`.
+    #[command(flatten)]
+    pub flags: RunFlags,
+    /// No screen: a line for each change
+    #[arg(long, visible_alias = "plain", help_heading = "Output")]
+    pub headless: bool,
+    /// No screen; at the end print the tally as one JSON document (schema_version 1), all else on
+    /// standard error
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+    /// Print what would be run, and run nothing
+    #[arg(long, help_heading = "Output")]
+    pub dry_run: bool,
+    /// Begin without a look at engine, images and disk
+    #[arg(long, help_heading = "Job")]
+    pub no_preflight: bool,
+    /// Seconds between two signs of life in the job's lease
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::attach::seconds, hide = true)]
+    pub heartbeat: f64,
+}
+
+/// Runs it; gives the exit code.
+pub fn run(args: &Run, common: &super::Common) -> u8 {
+    match begin(args, common) {
+        Ok(code) => code,
+        Err(Refusal(lines)) => {
+            super::load::complain("run", &lines);
+            super::USAGE
+        }
+    }
+}
+
+fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
+    let out = Output { json: args.json, quiet: args.flags.quiet };
+    if args.flags.print_config {
+        let asked = prepare::ask(&args.flags)?;
+        super::load::print(&asked.printed);
+        return match asked.refused.is_empty() {
+            true => Ok(super::FINE),
+            false => Err(Refusal(asked.refused)),
+        };
+    }
+    let prepared = prepare::prepare(&args.flags)?;
+    announce(&prepared, out);
+    if args.dry_run {
+        for trial in &prepared.plan.trials {
+            out.say(&trial.config.trial_name);
+        }
+        return Ok(super::FINE);
+    }
+    consent(&prepared.variables, args.flags.yes)?;
+    let invalid = prepared.invalid.clone();
+    let owner = owner::start(prepared, terms(args, out))?;
+    out.say(&format!("job dir {}", owner.dir.display()));
+    let watched = !args.headless && !args.json && !args.flags.quiet;
+    if watched && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return Ok(watched::run(owner, &invalid, out, common));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => Ok(runtime.block_on(headless::run(owner, &invalid, out))),
+        Err(error) => {
+            super::complain(&format!("no event loop: {error}"));
+            // The job goes on to its end; only nobody watches.
+            owner.join();
+            Ok(super::NEEDS_PERSON)
+        }
+    }
+}
+
+fn terms(args: &Run, out: Output) -> Terms {
+    let scheduler_job = ["SLURM_JOB_ID", "JOB_ID", "PBS_JOBID"].iter().find_map(|name| std::env::var(name).ok());
+    Terms {
+        who: Claimant { scheduler_job, interval: Duration::from_secs_f64(args.heartbeat) },
+        scratch: None,
+        preflight: !args.no_preflight,
+        tell: Box::new(move |line| out.say(line)),
+    }
+}
+
+/// What is about to be run, and what is not.
+fn announce(prepared: &Prepared, out: Output) {
+    let plan = &prepared.plan;
+    let tasks: std::collections::BTreeSet<&str> = plan.trials.iter().map(|t| t.task.short_name()).collect();
+    let agents: Vec<&str> = plan.config.agents.iter().filter_map(|a| a.name.as_deref()).collect();
+    let place = match prepared.kind {
+        Kind::Docker => "in containers",
+        Kind::Local => "on this machine WITHOUT ANY ISOLATION (-e local)",
+    };
+    out.say(&format!(
+        "{}: {} trials of {} tasks, agent {}, {} at a time, {place}",
+        plan.config.job_name,
+        plan.trials.len(),
+        tasks.len(),
+        agents.join(", "),
+        plan.config.n_concurrent_trials,
+    ));
+    for note in &prepared.notes {
+        out.say(note);
+    }
+    for task in &prepared.invalid {
+        out.say(&format!("not run: task {}: {}", task.name, task.why));
+    }
+}
+
+/// Asks whether the job may read variables of this host, where somebody can answer.
+fn consent(variables: &[String], yes: bool) -> Result<(), Refusal> {
+    if variables.is_empty() || yes {
+        return Ok(());
+    }
+    let names = variables.join(", ");
+    if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
+        return Err(Refusal::of(&format!("the job reads variables of this host: {names}: allow it with -y")));
+    }
+    let _ = write!(
+        std::io::stderr(),
+        "The job reads variables of this host: {}. Go on? [y/N] ",
+        crate::job::text::clean(&names)
+    );
+    let mut answer = String::new();
+    let read = std::io::stdin().read_line(&mut answer);
+    match (read, answer.trim()) {
+        (Ok(_), "y" | "Y" | "yes") => Ok(()),
+        _ => Err(Refusal::of("not allowed to read variables of this host")),
+    }
+}

@@ -1,0 +1,302 @@
+//! A job without a screen: a line for each change, signals, the report at the end.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::owner::{Ended, Owner};
+use super::tasks::Invalid;
+use crate::cli::load;
+use crate::follow::{Follower, Options};
+use crate::harbor::write::WriteError;
+use crate::job::phase::{Phase, Writer, of_trial};
+use crate::job::tally::{self, Tally};
+use crate::job::{Fleet, JobEvent, Stamp, Trial};
+use crate::report::json::Style;
+use crate::report::{json, plain};
+use crate::scheduler::{Control, RunError};
+
+/// Batches of news that may wait; then the follower waits.
+const QUEUE: usize = 64;
+/// How long a job that is being stopped may still take after a second signal.
+const SHORTENED: Duration = Duration::from_secs(10);
+
+/// What is printed where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Output {
+    /// The final report as JSON on standard output, everything else on standard error.
+    pub json: bool,
+    /// No progress lines.
+    pub quiet: bool,
+}
+
+impl Output {
+    /// Prints a line for people. One that nobody reads is no reason to stop a job.
+    pub fn say(self, text: &str) {
+        let line = crate::job::text::clean(text);
+        let _ = match self.json {
+            true => writeln!(std::io::stderr(), "{line}"),
+            false => writeln!(std::io::stdout(), "{line}"),
+        };
+    }
+}
+
+/// How far signals have taken a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Nothing new begins, what runs is stopped in order.
+    Stop,
+    /// As before, and the rest of it has only so long.
+    Hurry(Duration),
+    /// At once, whatever is left.
+    Abort,
+}
+
+/// What signals to the owner of a job mean: the first stops it in order, the second shortens the wait,
+/// the third ends it.
+#[derive(Debug, Default)]
+pub struct Stops {
+    heard: u32,
+    deadline: Option<Instant>,
+}
+
+impl Stops {
+    /// Takes in one signal and steers the job by it.
+    pub fn hear(&mut self, control: &Control) -> Asked {
+        self.heard += 1;
+        match self.heard {
+            1 => {
+                control.cancel();
+                Asked::Stop
+            }
+            2 => {
+                self.deadline = Some(Instant::now() + SHORTENED);
+                Asked::Hurry(SHORTENED)
+            }
+            _ => Asked::Abort,
+        }
+    }
+
+    /// True once a signal came.
+    pub fn stopped(&self) -> bool {
+        self.heard > 0
+    }
+
+    /// Waits until the shortened wait is over; for ever when there is none.
+    pub async fn over(&self) {
+        match self.deadline {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Follows a job to its end; gives the exit code.
+pub async fn run(owner: Owner, invalid: &[Invalid], out: Output) -> u8 {
+    run_on(owner, invalid, out, Stops::default()).await
+}
+
+/// The same for a job that signals may have reached before.
+pub async fn run_on(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops) -> u8 {
+    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds else {
+        crate::cli::complain("signals can not be caught");
+        return crate::cli::NEEDS_PERSON;
+    };
+    let (remote, mut news) = match out.quiet {
+        true => (None, None),
+        false => follow(&owner.dir),
+    };
+    let (mut fleet, mut progress) = (Fleet::default(), Progress::default());
+    let ended = loop {
+        tokio::select! {
+            ended = &mut owner.done => break ended.ok(),
+            batch = next(&mut news) => match batch {
+                Some(batch) => {
+                    batch.into_iter().for_each(|event| fleet.apply(event));
+                    progress.print(&fleet, out);
+                }
+                None => news = None,
+            },
+            _ = interrupt.recv() => if signalled(&mut stops, &owner.control, "SIGINT", out) { break None },
+            _ = terminate.recv() => if signalled(&mut stops, &owner.control, "SIGTERM", out) { break None },
+            // The terminal is gone; the run goes on.
+            _ = hangup.recv() => tracing::info!("SIGHUP: the run goes on without a terminal"),
+            () = stops.over() => break None,
+        }
+    };
+    if let Some(remote) = remote {
+        remote.stop();
+    }
+    let dir = owner.dir.clone();
+    let Some((ended, left)) = ended else {
+        if !stops.stopped() {
+            return crate::cli::FAULT;
+        }
+        out.say(&format!("aborted: {} has trials without result: {}", dir.display(), resume_words(&dir)));
+        return crate::cli::SIGNAL;
+    };
+    owner.join();
+    report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress)
+}
+
+type News = mpsc::Receiver<Vec<JobEvent>>;
+
+async fn next(news: &mut Option<News>) -> Option<Vec<JobEvent>> {
+    match news {
+        Some(news) => news.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Follows the job's own directory, as anybody else would.
+fn follow(dir: &Path) -> (Option<crate::follow::Remote>, Option<News>) {
+    let follower = Follower::new(vec![dir.to_path_buf()], Options { owner: false, ..Options::default() });
+    let remote = follower.remote();
+    let (sender, news) = mpsc::channel(QUEUE);
+    let run = move || follower.run(Box::new(move |batch| sender.blocking_send(batch).is_ok()));
+    match std::thread::Builder::new().name("follow".into()).spawn(run) {
+        Ok(_) => (Some(remote), Some(news)),
+        Err(error) => {
+            tracing::warn!(%error, "no progress lines");
+            (None, None)
+        }
+    }
+}
+
+/// Gives true when the job is to be left at once.
+fn signalled(stops: &mut Stops, control: &Control, name: &str, out: Output) -> bool {
+    let asked = stops.hear(control);
+    tracing::warn!(name, ?asked, "signal");
+    match asked {
+        Asked::Stop => {
+            out.say(&format!("{name}: stopping: nothing new begins, running trials are cancelled and recorded"));
+        }
+        Asked::Hurry(rest) => {
+            out.say(&format!("{name} again: {} s more, then what is left is aborted", rest.as_secs()));
+        }
+        Asked::Abort => out.say(&format!("{name} a third time: aborting")),
+    }
+    asked == Asked::Abort
+}
+
+/// What was printed of each trial last.
+#[derive(Debug, Default)]
+struct Progress {
+    seen: BTreeMap<String, String>,
+}
+
+impl Progress {
+    fn print(&mut self, fleet: &Fleet, out: Output) {
+        for job in fleet.jobs() {
+            let planned = job.facts.n_planned().map(|(n, _)| n);
+            let mut done = self.seen.values().filter(|w| w.starts_with("done")).count();
+            for trial in job.trials.values() {
+                let words = words(trial);
+                if self.seen.get(&*trial.name) == Some(&words) {
+                    continue;
+                }
+                done += usize::from(words.starts_with("done"));
+                let of = planned.map_or("-".to_string(), |n| n.to_string());
+                out.say(&format!("{:.0}  {done}/{of} done  {}  {words}", Stamp::now(), trial.name));
+                self.seen.insert(trial.name.to_string(), words);
+            }
+        }
+    }
+}
+
+/// `agent_running`, `done: passed, reward 1`.
+fn words(trial: &Trial) -> String {
+    let phase = of_trial(trial, Writer::Possible);
+    match phase {
+        Phase::Done => format!("done: {}", plain::outcome_words(trial)),
+        // Episodes are nothing that a line is wanted for.
+        other => other.word().to_string(),
+    }
+}
+
+/// How to go on with a job.
+pub fn resume_words(dir: &Path) -> String {
+    format!("pilothouse run --resume {} goes on with it", dir.display())
+}
+
+/// The last words on a job, and the exit code.
+fn report(
+    dir: &Path,
+    (ended, left): &Ended,
+    invalid: &[Invalid],
+    signalled: bool,
+    out: Output,
+    progress: &mut Progress,
+) -> u8 {
+    let options = Options { owner: false, ..Options::default() };
+    let read = load::scan(&[dir.to_path_buf()], options);
+    let counted = read
+        .as_ref()
+        .ok()
+        .map(|fleet| (fleet, tally::count_side_by_side(fleet, crate::job::slots::Rule::default(), load::now())));
+    // What was written last was still on its way.
+    if let (Ok(fleet), false) = (&read, out.quiet) {
+        progress.print(fleet, out);
+    }
+    match (&counted, out.json) {
+        (Some((fleet, tally)), true) => {
+            load::print(&json::document(fleet, tally, None, Style::Pretty));
+        }
+        (Some((fleet, tally)), false) => {
+            load::print(&format!("\n{}", plain::tally(fleet, tally)));
+        }
+        (None, _) => {}
+    }
+    for task in invalid {
+        out.say(&format!("not run: task {}: {}", task.name, task.why));
+    }
+    for line in left {
+        out.say(&format!("left behind: {line}"));
+    }
+    match ended {
+        Err(error) => {
+            crate::cli::complain(&error.to_string());
+            tracing::error!(%error, "the job broke off");
+            match error {
+                RunError::Write(WriteError::Lease { .. } | WriteError::Vanished { .. }) => crate::cli::NEEDS_PERSON,
+                RunError::Write(_) => {
+                    out.say(&resume_words(dir));
+                    crate::cli::STOPPED
+                }
+                RunError::Trial(_) | RunError::Agent(_) => crate::cli::FAULT,
+            }
+        }
+        Ok(finished) if !finished.complete => {
+            out.say(&format!(
+                "stopped: {} of {} planned trials ended, {} never began: {}",
+                finished.ended,
+                finished.planned,
+                finished.queued,
+                resume_words(dir)
+            ));
+            if signalled { crate::cli::SIGNAL } else { crate::cli::STOPPED }
+        }
+        Ok(_) => match &counted {
+            Some((fleet, tally)) => code(fleet, tally, !invalid.is_empty() || !left.is_empty()),
+            None => crate::cli::NEEDS_PERSON,
+        },
+    }
+}
+
+/// Of a job that came to its end.
+fn code(fleet: &Fleet, tally: &Tally, more: bool) -> u8 {
+    let trials = fleet.jobs().iter().flat_map(|job| job.trials.values());
+    if trials.filter_map(|t| t.result.as_ref()).any(|r| r.is_of_environment()) {
+        crate::cli::INFRA
+    } else if more || tally.needs_person() {
+        crate::cli::NEEDS_PERSON
+    } else {
+        crate::cli::FINE
+    }
+}

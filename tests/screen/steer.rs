@@ -1,0 +1,463 @@
+//! Steering: the owner's screen, every dialog, a stop and its audit.
+
+use std::time::Duration;
+
+use pilothouse::app::effect::Effect;
+use pilothouse::app::helm::{Audit, Crew, Finding, News, Order, Over, Side, Signal, Stopping, Survey, Waiting, Way};
+use pilothouse::app::key::Key;
+use pilothouse::app::message::Msg;
+use pilothouse::app::model::{Model, View};
+use pilothouse::app::update;
+use pilothouse::job::{JobKey, StateKind};
+
+use super::scenes::{dead, finished, keys, look, model, now, running, typed};
+use super::{build, check, check_at, screen};
+
+const KEY: JobKey = JobKey(0);
+
+fn crew() -> Crew {
+    Crew { slots: 10, running: 9, waiting: 1, queued: 5, ended: 11, stopping: Stopping::No }
+}
+
+/// The screen of the process that runs the job.
+fn owner(size: (u16, u16)) -> Model {
+    let mut model = model(&[running()], size, look());
+    model.steer.side = Side::Owner;
+    tell(&mut model, News::Crew(crew()));
+    model
+}
+
+/// The screen of somebody who attached to a job of another process.
+fn attached(size: (u16, u16)) -> Model {
+    let mut model = model(&[running()], size, look());
+    model.steer.side = Side::Attached;
+    model
+}
+
+fn tell(model: &mut Model, news: News) -> Vec<Effect> {
+    let effects = update::update(model, now(), Msg::Helm(news));
+    update::settle(model);
+    effects
+}
+
+fn press(model: &mut Model, key: Key) -> Vec<Effect> {
+    update::settle(model);
+    let effects = update::update(model, now(), Msg::Key(key));
+    update::settle(model);
+    effects
+}
+
+/// Selects the trial of a task.
+fn select(model: &mut Model, task: &str) {
+    keys(model, &[Key::Char('F')]);
+    keys(model, &typed(&format!("/{task}")));
+    keys(model, &[Key::Enter]);
+}
+
+fn orders(effects: &[Effect]) -> Vec<&Order> {
+    effects.iter().filter_map(|e| if let Effect::Helm(order) = e { Some(order) } else { None }).collect()
+}
+
+fn survey() -> Survey {
+    Survey {
+        pid: 48123,
+        process: vec![
+            "/opt/venv/bin/python3 /opt/venv/bin/harbor run -p tasks -a terminus-2 -m Qwen/Qwen3.8-27B -n 8".into(),
+            "in /data/bench, since 70 m, found by its open job.log".into(),
+        ],
+        touched: vec![
+            "cancel 9 running, 4 h 2 m of trial time lost; 11 of 26 results kept; 5 queued stay undone".into(),
+        ],
+        warnings: vec![
+            "its stdout goes into a pipe (tee?): leave that program alone until the job has ended, or Harbor dies of a \
+             broken pipe without cleaning up"
+                .into(),
+        ],
+        ways: vec![
+            Way { signal: Signal::Term, price: "cancels in order; 0.21.0 can leave a phantom result".into() },
+            Way { signal: Signal::Int, price: "ends the same way and is not known to leave phantoms".into() },
+        ],
+    }
+}
+
+fn audit() -> Audit {
+    let finding = |kind: &str, what: &str, why: &str, mend: Option<&str>| Finding {
+        kind: kind.into(),
+        what: what.into(),
+        why: why.into(),
+        mend: mend.map(str::to_string),
+        mended: None,
+    };
+    Audit {
+        summary: "1 phantom, 1 directory without result, 2 containers, 0 networks left".into(),
+        findings: vec![
+            finding(
+                "phantom",
+                "/jobs/qwen38-tb21-full89/regex-chess__aB3dEfG",
+                "result.json has neither reward nor exception: harbor job resume would keep it as done",
+                Some("move it to the quarantine of this job; resume runs it again"),
+            ),
+            finding(
+                "no result",
+                "/jobs/qwen38-tb21-full89/sam-cell-seg__aB3dEfG",
+                "a trial directory without result.json: harbor job resume deletes it",
+                Some("move it to the quarantine of this job"),
+            ),
+            finding(
+                "container",
+                "sam-cell-seg__ab3defg__env-main-1",
+                "up 12 m, of trial sam-cell-seg__aB3dEfG, which has ended",
+                Some("remove it"),
+            ),
+            finding("container", "bystander-1", "mounts this job dir and belongs to another project", None),
+        ],
+        unseen: Vec::new(),
+        next: Some("then: harbor job resume -p /jobs/qwen38-tb21-full89, in /data/bench".into()),
+    }
+}
+
+fn stopped(size: (u16, u16)) -> Model {
+    let mut model = attached(size);
+    press(&mut model, Key::Char('s'));
+    tell(&mut model, News::Surveyed(KEY, Ok(survey())));
+    keys(&mut model, &[Key::Down]);
+    press(&mut model, Key::Enter);
+    model
+}
+
+fn audited(size: (u16, u16)) -> Model {
+    let mut model = stopped(size);
+    tell(&mut model, News::Stopped(KEY, "exit code 130".into()));
+    tell(&mut model, News::Audited(KEY, Ok(audit())));
+    model
+}
+
+#[test]
+fn the_owner_sees_its_slots() {
+    check("own", owner);
+    check("own-fewer", |size| {
+        let mut model = owner(size);
+        keys(&mut model, &typed("---"));
+        model
+    });
+    check("own-draining", |size| {
+        let mut model = owner(size);
+        tell(&mut model, News::Crew(Crew { stopping: Stopping::Draining, ..crew() }));
+        model
+    });
+    check_at("own-ascii", (80, 24), |size| {
+        let mut model = owner(size);
+        model.look.ascii = true;
+        keys(&mut model, &[Key::Char('s')]);
+        model
+    });
+}
+
+#[test]
+fn slots_go_up_and_down_and_say_where_they_can_not() {
+    let mut model = owner((120, 40));
+    let up = press(&mut model, Key::Char('+'));
+    assert!(matches!(orders(&up)[..], [Order::Slots(11)]), "{up:?}");
+    let up = press(&mut model, Key::Char('+'));
+    assert!(matches!(orders(&up)[..], [Order::Slots(12)]), "pressed again before it was told: {up:?}");
+    tell(&mut model, News::Crew(Crew { slots: 12, ..crew() }));
+    for n in (1..12).rev() {
+        let down = press(&mut model, Key::Char('-'));
+        assert!(matches!(orders(&down)[..], [Order::Slots(m)] if *m == n), "{n}: {down:?}");
+    }
+    assert!(orders(&press(&mut model, Key::Char('-'))).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("1 slot is the least"));
+    tell(&mut model, News::Crew(Crew { slots: 15, ..crew() }));
+    assert!(orders(&press(&mut model, Key::Char('+'))).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("every trial that is left has its slot"));
+    tell(&mut model, News::Crew(Crew { stopping: Stopping::Draining, ..crew() }));
+    assert!(orders(&press(&mut model, Key::Char('+'))).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("drains"));
+}
+
+#[test]
+fn one_trial_is_cancelled_after_a_question() {
+    check("own-cancel", |size| {
+        let mut model = owner(size);
+        select(&mut model, "build-pov-ray");
+        keys(&mut model, &[Key::Char('X')]);
+        model
+    });
+    let mut model = owner((120, 40));
+    select(&mut model, "build-pov-ray");
+    // Enter alone does nothing: the focus is on the harmless answer.
+    keys(&mut model, &[Key::Char('X')]);
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty());
+    assert!(model.overlay.is_none());
+    keys(&mut model, &[Key::Char('X'), Key::Down]);
+    let done = press(&mut model, Key::Enter);
+    assert!(matches!(orders(&done)[..], [Order::CancelTrial(name)] if name == "build-pov-ray__aB3dEfG"), "{done:?}");
+    // What has ended or not begun is not cancelled.
+    for (task, word) in [("fix-git", "has ended: passed"), ("dna-assembly", "has not begun")] {
+        select(&mut model, task);
+        assert!(orders(&press(&mut model, Key::Char('X'))).is_empty());
+        assert!(model.overlay.is_none(), "{task}");
+        assert!(model.notice.as_ref().unwrap().text.contains(word), "{:?}", model.notice);
+    }
+}
+
+#[test]
+fn a_trial_that_ends_while_it_is_asked_about_is_not_cancelled() {
+    let mut model = owner((120, 40));
+    select(&mut model, "build-pov-ray");
+    keys(&mut model, &[Key::Char('X'), Key::Down]);
+    let mut later = running();
+    let ended = build::T::done("build-pov-ray", "aB3dEfG", 2400, 4190, Some(1.0));
+    later.trials.retain(|t| &*t.0.task != "build-pov-ray");
+    later.trials.push(ended);
+    let _ = update::update(&mut model, now(), Msg::Jobs(super::scenes::events(&[later])));
+    let text = screen::lines(&screen::draw(&mut model)).join("\n");
+    assert!(text.contains("does not run any more: passed"), "{text}");
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty());
+}
+
+#[test]
+fn the_owner_drains_stops_or_keeps_running() {
+    check("own-stop", |size| {
+        let mut model = owner(size);
+        keys(&mut model, &[Key::Char('s')]);
+        model
+    });
+    check("own-leave", |size| {
+        let mut model = owner(size);
+        keys(&mut model, &[Key::Char('q'), Key::Down, Key::Down]);
+        model
+    });
+    let mut model = owner((120, 40));
+    keys(&mut model, &[Key::Char('s')]);
+    assert!(press(&mut model, Key::Enter).is_empty(), "Enter keeps running");
+    keys(&mut model, &[Key::Char('s'), Key::Down]);
+    assert!(matches!(orders(&press(&mut model, Key::Enter))[..], [Order::Drain]));
+    tell(&mut model, News::Crew(Crew { stopping: Stopping::Draining, ..crew() }));
+    keys(&mut model, &[Key::Char('s'), Key::Down]);
+    assert!(matches!(orders(&press(&mut model, Key::Enter))[..], [Order::Cancel]), "a drain can still be a stop");
+    assert_eq!(model.view(), View::Stop);
+    tell(&mut model, News::Crew(Crew { stopping: Stopping::Cancelling, ..crew() }));
+    keys(&mut model, &[Key::Char('s'), Key::Down]);
+    assert!(matches!(orders(&press(&mut model, Key::Enter))[..], [Order::Hurry]));
+}
+
+#[test]
+fn a_running_job_is_not_left_by_a_key() {
+    let mut model = owner((120, 40));
+    for key in [Key::Char('q'), Key::Ctrl('c')] {
+        assert!(press(&mut model, key).is_empty(), "{key} asks");
+        assert!(model.overlay.is_some());
+        assert!(press(&mut model, key).is_empty(), "{key} again closes the question");
+        assert!(model.overlay.is_none());
+    }
+    assert!(press(&mut model, Key::Ctrl('z')).is_empty(), "it would stop with the shell's job");
+    let over = Over { complete: true, words: "all 26 trials have ended".into(), broken: false };
+    assert!(tell(&mut model, News::Over(over)).is_empty(), "no audit of a job that ran to its end");
+    assert!(matches!(press(&mut model, Key::Char('q'))[..], [Effect::Quit]));
+    assert!(matches!(press(&mut model, Key::Ctrl('c'))[..], [Effect::Quit]));
+}
+
+#[test]
+fn the_owners_job_is_over() {
+    check("own-over", |size| {
+        let mut model = model(&[finished()], size, look());
+        model.steer.side = Side::Owner;
+        tell(&mut model, News::Crew(Crew { slots: 2, ended: 4, ..Crew::default() }));
+        tell(&mut model, News::Over(Over { complete: true, words: "all 4 trials have ended".into(), broken: false }));
+        let _ = update::update(&mut model, now() + Duration::from_secs(10), Msg::Tick);
+        model
+    });
+    check_at("own-broken", (80, 24), |size| {
+        let mut model = owner(size);
+        let words = "the job broke off: /jobs/x/result.json: no space left on device; free some, then run --resume";
+        tell(&mut model, News::Over(Over { complete: false, words: words.into(), broken: true }));
+        let _ = update::update(&mut model, now() + Duration::from_secs(10), Msg::Tick);
+        model
+    });
+}
+
+#[test]
+fn a_stop_of_ones_own_job_ends_in_an_audit() {
+    let stopping = |size| {
+        let mut model = owner(size);
+        keys(&mut model, &[Key::Char('s'), Key::Down, Key::Down]);
+        let done = press(&mut model, Key::Enter);
+        assert!(matches!(orders(&done)[..], [Order::Cancel]), "{done:?}");
+        tell(&mut model, News::Crew(Crew { stopping: Stopping::Cancelling, ..crew() }));
+        model
+    };
+    check("own-stopping", stopping);
+    check("own-stopped", |size| {
+        let mut model = stopping(size);
+        let over =
+            Over { complete: false, words: "11 of 26 trials have ended, 9 of them cancelled".into(), broken: false };
+        let effects = tell(&mut model, News::Over(over));
+        assert!(matches!(orders(&effects)[..], [Order::Audit(place)] if place.job == KEY), "{effects:?}");
+        let summary = "0 phantoms, 0 directories without result, 0 containers, 0 networks left".to_string();
+        let next = Some("pilothouse run --resume /jobs/qwen38-tb21-full89 runs what is missing".to_string());
+        tell(&mut model, News::Audited(KEY, Ok(Audit { summary, next, ..Audit::default() })));
+        model
+    });
+}
+
+#[test]
+fn anothers_job_is_stopped_by_a_signal() {
+    check("attached-looking", |size| {
+        let mut model = attached(size);
+        let asked = press(&mut model, Key::Char('s'));
+        assert!(matches!(orders(&asked)[..], [Order::Survey(..)]), "{asked:?}");
+        model
+    });
+    check("attached-stop", |size| {
+        let mut model = attached(size);
+        press(&mut model, Key::Char('s'));
+        tell(&mut model, News::Surveyed(KEY, Ok(survey())));
+        model
+    });
+    check("attached-waiting", |size| {
+        let mut model = stopped(size);
+        let waiting =
+            Waiting { left: vec!["2 containers".into()], until: Some(now() + Duration::from_secs(47)), expired: false };
+        tell(&mut model, News::Waiting(KEY, waiting));
+        model
+    });
+    check_at("attached-expired", (80, 24), |size| {
+        let mut model = stopped(size);
+        tell(&mut model, News::Waiting(KEY, Waiting { expired: true, ..Waiting::default() }));
+        model
+    });
+    let mut model = attached((120, 40));
+    press(&mut model, Key::Char('s'));
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty(), "nothing is sent before the survey");
+    press(&mut model, Key::Char('s'));
+    tell(&mut model, News::Surveyed(KEY, Ok(survey())));
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty(), "the focus is on: keep running");
+    press(&mut model, Key::Char('s'));
+    tell(&mut model, News::Surveyed(KEY, Ok(survey())));
+    keys(&mut model, &[Key::Down, Key::Down]);
+    let sent = press(&mut model, Key::Enter);
+    assert!(matches!(orders(&sent)[..], [Order::Stop(_, Signal::Int)]), "{sent:?}");
+    let ended = tell(&mut model, News::Stopped(KEY, "exit code 130".into()));
+    assert!(matches!(orders(&ended)[..], [Order::Audit(_)]), "{ended:?}");
+}
+
+#[test]
+fn a_survey_that_comes_late_moves_no_focus() {
+    let mut model = attached((120, 40));
+    press(&mut model, Key::Char('s'));
+    // Pressed while nothing but the harmless answer was there.
+    keys(&mut model, &[Key::Down, Key::Down]);
+    tell(&mut model, News::Surveyed(KEY, Ok(survey())));
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty());
+}
+
+#[test]
+fn the_audit_is_read_and_mended() {
+    check("audit", audited);
+    check("audit-mend", |size| {
+        let mut model = audited(size);
+        keys(&mut model, &[Key::Char('m')]);
+        model
+    });
+    check("audit-mended", |size| {
+        let mut model = audited(size);
+        keys(&mut model, &[Key::Char('m'), Key::Down, Key::Enter]);
+        tell(&mut model, News::Mended(KEY, 0, Ok("moved to ~/.local/state/pilothouse/quarantine/id-1".into())));
+        tell(&mut model, News::Mended(KEY, 1, Err("it has changed since the audit: nothing was done".into())));
+        keys(&mut model, &[Key::Down]);
+        model
+    });
+    let mut model = audited((120, 40));
+    keys(&mut model, &[Key::Enter]);
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty(), "the focus is on: leave it");
+    keys(&mut model, &[Key::Down, Key::Enter, Key::Down]);
+    let mend = press(&mut model, Key::Enter);
+    assert!(matches!(orders(&mend)[..], [Order::Mend(_, which)] if *which == [1]), "{mend:?}");
+    keys(&mut model, &[Key::Char('m'), Key::Down]);
+    let mend = press(&mut model, Key::Enter);
+    assert!(matches!(orders(&mend)[..], [Order::Mend(_, which)] if *which == [0, 2]), "not twice: {mend:?}");
+    keys(&mut model, &[Key::Char('G'), Key::Enter]);
+    assert!(model.overlay.is_none());
+    assert!(model.notice.as_ref().unwrap().text.contains("can not be mended"));
+}
+
+#[test]
+fn keys_say_why_where_nothing_can_be_steered() {
+    let said = |model: &mut Model, key: char| {
+        assert!(orders(&press(model, Key::Char(key))).is_empty(), "{key}");
+        assert!(model.overlay.is_none(), "{key}");
+        model.notice.take().unwrap().text
+    };
+    let mut model = attached((120, 40));
+    select(&mut model, "build-pov-ray");
+    for key in ['+', '-', 'X'] {
+        let text = said(&mut model, key);
+        assert!(text.contains("attached read-only") && text.contains("s stops it"), "{text}");
+    }
+    let mut gone = super::scenes::model(&[dead()], (120, 40), look());
+    gone.steer.side = Side::Attached;
+    for key in ['+', 'X', 's'] {
+        let text = said(&mut gone, key);
+        assert!(text.contains("no process"), "{text}");
+    }
+    let mut done = super::scenes::model(&[finished()], (120, 40), look());
+    done.steer.side = Side::Attached;
+    assert_eq!(done.derived.state(KEY).unwrap().kind, StateKind::Finished);
+    assert!(said(&mut done, 's').contains("is finished: nothing runs"));
+    let mut reader = super::scenes::model(&[running()], (120, 40), look());
+    assert!(said(&mut reader, 's').contains("only looks"));
+    check_at("attached-no-process", (80, 24), |size| {
+        let mut model = super::scenes::model(&[dead()], size, look());
+        model.steer.side = Side::Attached;
+        keys(&mut model, &[Key::Char('s')]);
+        model
+    });
+}
+
+#[test]
+fn dialogs_hold_on_every_size() {
+    for size in [(40, 12), (41, 13), (79, 12), (80, 12), (120, 12), (300, 13), (30, 8), (2, 2)] {
+        let mut model = owner(size);
+        keys(&mut model, &[Key::Char('s')]);
+        screen::draw(&mut model);
+        let mut model = stopped(size);
+        screen::draw(&mut model);
+        let mut model = audited(size);
+        screen::draw(&mut model);
+        keys(&mut model, &[Key::Char('m')]);
+        screen::draw(&mut model);
+    }
+    // However small: the focused answer is in sight.
+    let mut model = owner((40, 12));
+    keys(&mut model, &[Key::Char('s'), Key::Down, Key::Down]);
+    let text = screen::lines(&screen::draw(&mut model)).join("\n");
+    assert!(text.contains("stop now"), "{text}");
+}
+
+#[test]
+fn live_output_follows_from_the_agent_to_the_tests() {
+    use pilothouse::app::detail::{At, Request, Slot, Tab};
+    let mut model = owner((120, 40));
+    select(&mut model, "build-pov-ray");
+    let effects = press(&mut model, Key::Char('w'));
+    let live = |effects: &[Effect], wanted: Slot| {
+        effects.iter().any(|e| matches!(e, Effect::Detail(Request::Text { slot, at: At::Live, .. }) if *slot == wanted))
+    };
+    assert!(live(&effects, Slot::Log), "{effects:?}");
+    assert_eq!(model.trial.as_ref().unwrap().tab, Tab::Log);
+    // The verifier begins: its output is what grows now.
+    let mut later = running();
+    for t in &mut later.trials {
+        if &*t.0.task == "build-pov-ray" {
+            t.0.evidence.as_mut().unwrap().manifest = Some(now());
+        }
+    }
+    let _ = update::update(&mut model, now(), Msg::Jobs(super::scenes::events(&[later])));
+    update::settle(&mut model);
+    let effects = update::update(&mut model, now() + Duration::from_secs(1), Msg::Tick);
+    assert!(live(&effects, Slot::Verifier), "{effects:?}");
+    // Whoever scrolls up reads: nothing moves under the eyes any more.
+    keys(&mut model, &[Key::Up]);
+    assert!(!model.trial.as_ref().unwrap().live);
+}
