@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two looks at a process that is waited for.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The longest that programs are waited for that a process left at work.
+const CHILDREN: Duration = Duration::from_secs(30);
+
 /// What is known of a job that was looked at.
 #[derive(Debug, Clone)]
 struct Known {
@@ -199,7 +202,23 @@ impl Shared {
                 return;
             }
         }
-        self.tell(News::Stopped(place.job, format!("{} ended", owner.name())));
+        self.wait_for_children(place);
+        self.tell(News::Stopped(place.job, String::new()));
+    }
+
+    /// A Harbor that dies at once leaves `docker compose` at work, which may be about to start something
+    /// that an audit would miss.
+    fn wait_for_children(&self, place: &Place) {
+        let until = Instant::now() + CHILDREN;
+        let trials = audit::check::trials_of(&place.dir);
+        loop {
+            let left = audit::check::compose_at_work(&trials);
+            if left.is_empty() || Instant::now() >= until || self.news.is_closed() {
+                return;
+            }
+            self.tell(News::Waiting(place.job, Waiting { left, ..Waiting::default() }));
+            std::thread::sleep(LOOK / 2);
+        }
     }
 
     fn audit(&self, place: &Place) -> Result<Audit, String> {
