@@ -104,7 +104,9 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
     }
     let mut right = vec![state_piece(model, pen)];
     right.extend(slots(model, pen));
-    if let Some(eta) = &model.derived.eta {
+    // What is being stopped does not end when all of it would.
+    let stopping = model.steer.crew.is_some_and(|c| c.stopping != Stopping::No);
+    if let Some(eta) = model.derived.eta.as_ref().filter(|_| !stopping) {
         let text = match (eta.low_s.map(time::words), eta.high_s.map(time::words)) {
             (Some(low), Some(high)) if low == high => format!("ETA {high}"),
             (Some(low), Some(high)) => format!("ETA {low} - {high}"),

@@ -56,6 +56,11 @@ fn story(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec<Line<
         Some(Ok(audit)) => {
             let style = if audit.findings.is_empty() { pen.good() } else { pen.strong() };
             say(&mut out, &audit.summary, style, columns);
+            if stop.mended() > 0 {
+                let (done, open) = (stop.mended(), stop.open().len());
+                let busy = if stop.mending.is_empty() { "" } else { ", others under way" };
+                say(&mut out, &format!("{done} mended since, {open} open{busy}; r looks again"), pen.good(), columns);
+            }
             for unseen in &audit.unseen {
                 say(&mut out, &format!("not looked at: {unseen}"), pen.alarm(), columns);
             }

@@ -66,6 +66,11 @@ impl StopState {
         self.findings().iter().enumerate().filter(open).map(|(at, _)| at).collect()
     }
 
+    /// Findings that were mended.
+    pub fn mended(&self) -> usize {
+        self.findings().iter().filter(|f| matches!(f.mended, Some(Ok(_)))).count()
+    }
+
     /// True from the order to the end of the process.
     pub fn waits(&self) -> bool {
         self.asked.is_some() && self.ended.is_none()
@@ -290,8 +295,9 @@ pub fn mend_content(model: &Model, which: Option<usize>) -> Content {
     let chosen = chosen(stop, which);
     let findings: Vec<&Finding> = chosen.iter().filter_map(|at| stop.findings().get(*at)).collect();
     for f in &findings {
-        out.say(Tone::Strong, format!("{}: {}", f.kind, f.what));
-        out.say(Tone::Plain, format!("  {}", f.mend.as_deref().unwrap_or("-")));
+        let mend = f.mend.as_deref().unwrap_or("-");
+        let named = mend.contains(&f.what);
+        out.say(Tone::Plain, if named { mend.to_string() } else { format!("{mend}: {}", f.what) });
     }
     match findings.len() {
         0 => {
