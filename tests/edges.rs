@@ -124,7 +124,7 @@ fn crates_stay_in_their_rooms() {
         ("ratatui::", &|p| p.starts_with("ui") || p.starts_with("tty") || p == Path::new("app/runtime.rs")),
         ("notify::", &|p| p.starts_with("follow")),
         ("tokio::", &|p| {
-            let rooms = ["tty", "cli", "environment", "verifier", "scheduler", "audit"];
+            let rooms = ["tty", "cli", "environment", "agent", "verifier", "scheduler", "audit"];
             rooms.iter().any(|r| p.starts_with(r)) || RUNTIME.iter().any(|r| p == Path::new(r))
         }),
         // The client of the Docker engine has one place, and what it says becomes our own words there.

@@ -1,5 +1,5 @@
 //! The config of a run: what Harbor writes and reads, what operators type, and what is refused.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 

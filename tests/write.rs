@@ -20,9 +20,10 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use made::{End, Made, SECRET, at, begin, ends};
@@ -149,6 +150,72 @@ fn harbor_loads_what_was_written() {
         assert_eq!(text.lines().filter(|l| l.starts_with("OK ")).count(), 20 * 3 + 2 + 3 * 3, "{text}");
         println!("{}: all loaded", text.lines().next().unwrap());
     }
+}
+
+/// Harbor's own viewer serves what was written: jobs, tasks, trials, and every file as it is.
+#[test]
+fn harbors_viewer_serves_what_was_written() {
+    let Ok(pythons) = std::env::var("PILOTHOUSE_HARBOR_PYTHON") else {
+        return support::skipped("PILOTHOUSE_HARBOR_PYTHON names no Python with Harbor");
+    };
+    let temp = tempfile::tempdir().unwrap();
+    let made = finished(temp.path());
+    let valid = |task: &str| !["llm-500", "no-reward", "env-missing-image", "stopped"].contains(&task);
+    let facts = |made: &Made, i: usize, task: &str, end: Option<&End>| {
+        let rewards = end.and_then(|end| end.rewards.as_ref()).map(|r| r.iter().copied().collect::<BTreeMap<_, _>>());
+        let trial = json!({
+            // What works has no result, so that its name is that of its directory.
+            "task": if end.is_some() { format!("fixture/{task}") } else { task.to_string() },
+            "done": end.is_some(),
+            "rewards": rewards,
+            "valid": valid(task),
+            "error": end.and_then(|end| end.exception),
+            "step_errors": end.map(|end| end.steps.iter().filter_map(|(_, kind)| *kind).collect::<Vec<_>>()),
+        });
+        (made.plan[i].0.trial_name.clone(), trial)
+    };
+    let ends = ends();
+    let trials: serde_json::Map<String, Value> =
+        ends.iter().enumerate().map(|(i, (task, end))| facts(&made, i, task, Some(end))).collect();
+    let all_ends = json!({"total": 9, "completed": 9, "errored": 6, "finished": true, "trials": trials});
+    // And one at work: a trial that ended, one that runs, one that has not begun.
+    let mut live = begin(temp.path(), "live", &["a", "b", "c"]);
+    let trial = live.start(0);
+    live.end(0, &trial, &End::reward(0.1));
+    let _working = live.start(1);
+    live.job.flush().unwrap();
+    let end = End::reward(0.1);
+    let trials: serde_json::Map<String, Value> =
+        [facts(&live, 0, "a", Some(&end)), facts(&live, 1, "b", None)].into_iter().collect();
+    let at_work = json!({"total": 3, "completed": 1, "errored": 0, "finished": false, "trials": trials});
+    let expected = json!({"all-ends": all_ends, "live": at_work});
+    // The check can fail: of wrong facts each is found.
+    let mut wrong = expected.clone();
+    wrong["all-ends"]["completed"] = json!(8);
+    let first = &made.plan[0].0.trial_name;
+    wrong["all-ends"]["trials"][first]["rewards"]["reward"] = json!(0.0);
+    wrong["live"]["trials"].as_object_mut().unwrap().clear();
+    for python in pythons.split(':') {
+        let (code, text) = viewer(python, temp.path(), &expected);
+        assert_eq!(code, Some(0), "{python}\n{text}");
+        assert!(text.contains(" answers compared"), "{text}");
+        println!("{}", text.lines().collect::<Vec<_>>().join(": "));
+        let (code, text) = viewer(python, temp.path(), &wrong);
+        let found = |what: &str| text.lines().any(|line| line.starts_with("BAD ") && line.contains(what));
+        assert!(code == Some(1) && found("all-ends alone: completed") && found("live: names of trials"), "{text}");
+        assert!(found(&format!("{first}: reward")), "{text}");
+    }
+}
+
+/// What the viewer of this Python's Harbor serves of a jobs directory, compared with what is expected.
+fn viewer(python: &str, jobs: &Path, expected: &Value) -> (Option<i32>, String) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/viewer.py");
+    let mut command = Command::new(python);
+    command.arg(script).arg(jobs).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(expected.to_string().as_bytes()).unwrap();
+    let out = child.wait_with_output().unwrap();
+    (out.status.code(), [&*out.stdout, &*out.stderr].map(String::from_utf8_lossy).join("\n"))
 }
 
 /// Harbor 0.26 takes a finished job of ours for its own: resuming it runs nothing, deletes nothing and
@@ -461,7 +528,7 @@ fn a_retry_keeps_the_attempt_as_evidence() {
         made.end(0, &trial, &End::error("InternalServerError"));
         fs::write(trial.folder().path().join("agent/out.txt"), format!("attempt {n}")).unwrap();
         let (config, lock) = made.plan[0].clone();
-        trial = made.job.retry_trial(trial, &config, &lock, Modes::default(), at(20.0)).unwrap();
+        trial = made.job.retry_trial(&trial, &config, &lock, Modes::default(), at(20.0)).unwrap();
         let kept = trial.folder().path().join(format!("retries/{n}"));
         assert_eq!(fs::read_to_string(kept.join("agent/out.txt")).unwrap(), format!("attempt {n}"));
         assert_eq!(value(kept.join("result.json"))["exception_info"]["policy"]["should_retry"], true);

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use crate::environment::{EnvError, Environment};
+use crate::environment::{EnvError, Environment, Ledger};
 use crate::harbor::task::{Task, TaskStep};
 use crate::harbor::write::Folder;
 use crate::harbor::write::raised::Raised;
@@ -31,9 +32,13 @@ pub struct Stage<'a> {
     /// What the agent is told, with what the job adds.
     pub instruction: &'a str,
     /// The trial's `agent/`, for what is written from outside.
-    pub logs: &'a Folder,
+    pub logs: &'a Arc<Folder>,
     /// The operator's variables for the agent.
     pub env: &'a BTreeMap<String, String>,
+    /// Most bytes kept of what it prints.
+    pub output_cap: u64,
+    /// Where the ends of its commands are noted.
+    pub ledger: &'a Ledger,
 }
 
 /// Who works on a task.

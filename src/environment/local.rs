@@ -18,10 +18,10 @@ use tokio::io::AsyncReadExt;
 
 use super::pack::{self, Packed};
 use super::pipe::{PipeReader, pipe};
-use super::unpack::{Manner, unpack};
+use super::unpack::{Manner, unpack, unpack_part};
 use super::{
-    Act, CUT_MARKER, Caps, Command, Description, Ended, EnvError, Environment, ExecEnd, Fetched, FileBytes, Life,
-    Mount, PROBE_BYTES, ProbeAnswer, Trouble, Upload, plain_path,
+    Act, CUT_MARKER, Caps, Command, Description, Ended, EnvError, Environment, Exclude, ExecEnd, Fetched, FileBytes,
+    Life, Mount, PROBE_BYTES, ProbeAnswer, Trouble, Upload, plain_path,
 };
 use crate::harbor::Dir;
 
@@ -275,7 +275,8 @@ impl Place {
                 fs::create_dir_all(&target).map_err(fail)?;
                 let target = Dir::open(&target).map_err(fail)?;
                 let caps = Caps { bytes: u64::MAX, file_bytes: u64::MAX, entries: u64::MAX };
-                let (packed, _) = carry(&source, Path::new(""), &target, caps, Manner::Own, 0).map_err(fail)?;
+                let (packed, _) =
+                    carry(&source, Path::new(""), &target, caps, Manner::Own, 0, &Exclude::default()).map_err(fail)?;
                 Ok(packed)
             }
         }
@@ -304,7 +305,7 @@ impl Place {
         Ok((Dir::open(parent).map_err(fail)?, name.to_string()))
     }
 
-    fn take_tree(&self, from: &str, into: &Path, caps: Caps) -> Result<Fetched, EnvError> {
+    fn take_tree(&self, from: &str, into: &Path, caps: Caps, without: &Exclude) -> Result<Fetched, EnvError> {
         let call = format!("download {from}");
         self.running(&call)?;
         let fail = |e: io::Error| EnvError::io(&call, &e);
@@ -328,7 +329,7 @@ impl Place {
             }
         };
         let source = source.map_err(fail)?;
-        carry(&source, Path::new("t"), &target, caps, Manner::Careful, 1).map(|(_, f)| f).map_err(fail)
+        carry(&source, Path::new("t"), &target, caps, Manner::Careful, 1, without).map(|(_, f)| f).map_err(fail)
     }
 
     fn end(&self) -> Result<(), EnvError> {
@@ -361,6 +362,7 @@ fn carry(
     caps: Caps,
     manner: Manner,
     strip: usize,
+    without: &Exclude,
 ) -> io::Result<(Packed, Fetched)> {
     let (writer, rx) = pipe();
     std::thread::scope(|scope| {
@@ -376,7 +378,7 @@ fn carry(
                 (_, Err(e)) => Err(e),
             }
         });
-        let fetched = unpack(PipeReader::of(rx), to, caps, manner, strip)?;
+        let fetched = unpack_part(PipeReader::of(rx), to, caps, manner, strip, without)?;
         match packing.join() {
             Ok(Ok(packed)) => Ok((packed, fetched)),
             // A cap ended the reading: the writer found nobody.
@@ -510,10 +512,10 @@ impl Environment for LocalEnvironment {
         }))
     }
 
-    fn download_tree<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps) -> Act<'a, Fetched> {
+    fn download_part<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps, without: Exclude) -> Act<'a, Fetched> {
         Box::pin(self.aside({
             let from = from.to_string();
-            move |place| place.take_tree(&from, &into, caps)
+            move |place| place.take_tree(&from, &into, caps, &without)
         }))
     }
 

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 pub mod docker;
 mod error;
+mod exclude;
 pub mod labels;
+mod ledger;
 pub mod local;
 pub mod pack;
 mod pipe;
@@ -23,7 +25,9 @@ pub mod subnet;
 pub mod unpack;
 
 pub use error::{EnvError, Trouble};
+pub use exclude::Exclude;
 pub use labels::{Kept, KeptKind, Labels, OwnerLabel, Role};
+pub use ledger::{Ledger, Noted};
 pub use unpack::{Caps, Fetched};
 
 /// What a call of an [`Environment`] gives: a future that may move between threads.
@@ -64,7 +68,12 @@ pub trait Environment: Send + Sync {
 
     /// Copies a directory's contents (or one file) beneath the directory `into`, which must exist:
     /// regular files and directories only, under new names only, under caps.
-    fn download_tree<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps) -> Act<'a, Fetched>;
+    fn download_tree<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps) -> Act<'a, Fetched> {
+        self.download_part(from, into, caps, Exclude::default())
+    }
+
+    /// As [`download_tree`](Environment::download_tree), without what is excluded.
+    fn download_part<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps, without: Exclude) -> Act<'a, Fetched>;
 
     /// Looks whether it runs *and answers*. An answer lifts the suspicion that a timeout left.
     fn is_alive(&self) -> Act<'_, Life>;

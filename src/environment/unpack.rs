@@ -12,8 +12,8 @@ use std::path::{Component, Path};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::FileBytes;
 use super::error::tidy;
+use super::{Exclude, FileBytes};
 use crate::harbor::Dir;
 
 /// Names kept of what was left out.
@@ -68,6 +68,18 @@ pub(super) enum Manner {
 /// Writes a tar stream beneath `into`. `strip` parts are taken off each name; a name with no more
 /// parts than that is a single file and keeps its last one.
 pub(super) fn unpack(from: impl Read, into: &Dir, caps: Caps, manner: Manner, strip: usize) -> io::Result<Fetched> {
+    unpack_part(from, into, caps, manner, strip, &Exclude::default())
+}
+
+/// As [`unpack`], without what is excluded.
+pub(super) fn unpack_part(
+    from: impl Read,
+    into: &Dir,
+    caps: Caps,
+    manner: Manner,
+    strip: usize,
+    without: &Exclude,
+) -> io::Result<Fetched> {
     let mut fetched = Fetched::default();
     let mut archive = tar::Archive::new(from);
     let (mut taken, mut entries) = (0_u64, 0_u64);
@@ -96,6 +108,14 @@ pub(super) fn unpack(from: impl Read, into: &Dir, caps: Caps, manner: Manner, st
         let strip = if parts.len() <= strip && !kind.is_dir() { parts.len().saturating_sub(1) } else { strip };
         let parts = parts.get(strip..).unwrap_or_default();
         let Some((name, parents)) = parts.split_last() else { continue };
+        if !without.keeps(&parts.iter().collect::<std::path::PathBuf>()) {
+            taken = taken.saturating_add(entry.size());
+            if taken > caps.bytes {
+                fetched.cut = true;
+                return Ok(fetched);
+            }
+            continue;
+        }
         let parent = match down(into, parents) {
             Ok(dir) => dir,
             Err(why) => {

@@ -42,4 +42,4 @@ pub use resolve::{ConfigError, Host, Resolved, read_config, read_file, resolve};
 pub use retry::{ErrorPolicy, HarborVersion, default_excludes, policy, retryable};
 pub use secrets::{is_sensitive_name, template_name};
 pub use types::*;
-pub use unsupported::{Unsupported, WAY, unsupported};
+pub use unsupported::{SETTINGS, Unsupported, WAY, unsupported};

@@ -33,6 +33,11 @@ pub(crate) use config::table;
 use read::shown;
 use tree::{Budget, Kind, Tree};
 
+/// SHA-256 in 64 lower-case hexadecimal digits.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
+    sha256::Sha256::hex_of(bytes)
+}
+
 /// Longest `task.toml` that is read: 1 MiB.
 const MAX_TOML: u64 = 1 << 20;
 /// Longest instruction that is read: 16 MiB.

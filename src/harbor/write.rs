@@ -27,6 +27,7 @@ pub mod reread;
 pub mod result;
 pub mod scrub;
 pub mod stats;
+mod steps;
 
 pub use atomic::{Folder, Log, WriteError};
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};

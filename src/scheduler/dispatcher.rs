@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
 use super::control::{Control, Wanted, Wishes, control};
+use super::disk::Disk;
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
 use super::trial::{Attempt, Places};
 use crate::agent::{self, Agent};
+use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
@@ -48,18 +50,21 @@ pub struct Finished {
 /// A job that has its directory and its lease, and is to be run.
 pub struct Job {
     plan: Plan,
-    writer: JobWriter,
+    /// Away while a thread writes with it.
+    writer: Option<JobWriter>,
     places: Arc<dyn Places>,
     agents: HashMap<String, Arc<dyn Agent>>,
+    /// Permits for agents at work, by group.
+    permits: HashMap<Arc<str>, Arc<Semaphore>>,
     policy: Policy,
     wishes: Wishes,
     beat: Duration,
     begin: Instant,
-    work: JoinSet<(usize, TrialFolder, TrialResult)>,
+    work: JoinSet<(usize, TrialResult)>,
     /// Trials at work, with the way to stop each.
     stops: BTreeMap<usize, watch::Sender<bool>>,
-    /// Trials whose last attempt failed and that wait for the next.
-    waiting: HashMap<usize, TrialFolder>,
+    /// Directories of trials at work, and of those whose last attempt failed and that wait for the next.
+    disks: HashMap<usize, Disk>,
     failed: Option<RunError>,
 }
 
@@ -69,8 +74,10 @@ impl Job {
     /// # Errors
     /// See [`RunError`].
     pub fn begin(plan: Plan, who: &Claimant, places: Arc<dyn Places>) -> Result<(Job, Control), RunError> {
+        // Before anything is made.
+        let agents = agents(&plan)?;
         let writer = plan.begin(who)?;
-        Job::with(plan, writer, who, places)
+        Ok(Job::of(plan, agents, writer, who, places))
     }
 
     /// A plan's job, whose directory `writer` writes.
@@ -83,12 +90,17 @@ impl Job {
         who: &Claimant,
         places: Arc<dyn Places>,
     ) -> Result<(Job, Control), RunError> {
-        let mut agents = HashMap::new();
-        for config in &plan.config.agents {
-            let name = config.name.clone().unwrap_or_default();
-            let agent = agent::by_name(&name).ok_or_else(|| RunError::Agent(name.clone()))?;
-            agents.insert(name, Arc::from(agent));
-        }
+        let agents = agents(&plan)?;
+        Ok(Job::of(plan, agents, writer, who, places))
+    }
+
+    fn of(
+        plan: Plan,
+        agents: HashMap<String, Arc<dyn Agent>>,
+        writer: JobWriter,
+        who: &Claimant,
+        places: Arc<dyn Places>,
+    ) -> (Job, Control) {
         let config = &plan.config;
         let retry = &config.retry;
         let rules = RetryConfig {
@@ -102,13 +114,16 @@ impl Job {
         let retry = Retry { rules, overrides: config.override_error_policy.clone() };
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
+        let permit = |limit: u32| Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1).max(1)));
+        let permits = plan.limits.iter().map(|(group, limit)| (Arc::clone(group), permit(*limit))).collect();
         let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
         let (control, wishes) = control(names, &policy);
         let job = Job {
             plan,
-            writer,
+            writer: Some(writer),
             places,
             agents,
+            permits,
             policy,
             wishes,
             // Half of it: one that is late must not look dead.
@@ -116,10 +131,10 @@ impl Job {
             begin: Instant::now(),
             work: JoinSet::new(),
             stops: BTreeMap::new(),
-            waiting: HashMap::new(),
+            disks: HashMap::new(),
             failed: None,
         };
-        Ok((job, control))
+        (job, control)
     }
 
     /// Runs it to its end: until every trial is over, or until it is stopped and nothing runs. To end it
@@ -131,7 +146,7 @@ impl Job {
         let mut beaten = Instant::now();
         loop {
             for order in self.policy.orders(self.begin.elapsed()) {
-                self.obey(order);
+                self.obey(order).await;
             }
             self.wishes.tell(&self.policy);
             if self.work.is_empty() && (self.policy.is_over() || self.failed.is_some()) {
@@ -139,39 +154,64 @@ impl Job {
             }
             if beaten.elapsed() >= self.beat {
                 beaten = Instant::now();
-                let beat = self.writer.beat(Stamp::now());
+                let beat = self.write(|writer| writer.beat(Stamp::now())).await;
                 self.check(beat);
             }
-            if self.writer.due() == Some(Duration::ZERO) && self.failed.is_none() {
-                let flushed = self.writer.flush();
+            if self.flush_due() == Some(Duration::ZERO) && self.failed.is_none() {
+                let flushed = self.write(JobWriter::flush).await;
                 self.check(flushed);
             }
             let due = self.policy.due().map(|at| at.saturating_sub(self.begin.elapsed()));
-            let flush = self.writer.due().filter(|_| self.failed.is_none());
+            let flush = self.flush_due().filter(|_| self.failed.is_none());
             let beat = self.beat.saturating_sub(beaten.elapsed());
             let wake = [due, flush].into_iter().flatten().fold(beat, Duration::min);
             tokio::select! {
-                Some(done) = self.work.join_next(), if !self.work.is_empty() => self.ended(done),
-                wanted = self.wishes.next() => self.want(&wanted),
+                Some(done) = self.work.join_next(), if !self.work.is_empty() => self.ended(done).await,
+                wanted = self.wishes.next() => self.want(&wanted).await,
                 () = sleep(wake) => {}
             }
         }
         self.wishes.close();
-        self.close()
+        self.close().await
     }
 
-    fn close(mut self) -> Result<Finished, RunError> {
+    /// Writes, on a thread of its own: trials at work and their limits do not wait for the disk. One
+    /// write at a time.
+    async fn write<T: Send + 'static>(
+        &mut self,
+        what: impl FnOnce(&mut JobWriter) -> Result<T, WriteError> + Send + 'static,
+    ) -> Result<T, WriteError> {
+        let broken = |why: String| WriteError::Io { path: self.plan.dir(), source: std::io::Error::other(why) };
+        let Some(mut writer) = self.writer.take() else { return Err(broken("the writer is gone".to_string())) };
+        let done = tokio::task::spawn_blocking(move || {
+            let done = what(&mut writer);
+            (writer, done)
+        });
+        match done.await {
+            Ok((writer, done)) => {
+                self.writer = Some(writer);
+                done
+            }
+            Err(e) => Err(broken(e.to_string())),
+        }
+    }
+
+    fn flush_due(&self) -> Option<Duration> {
+        self.writer.as_ref().and_then(JobWriter::due)
+    }
+
+    async fn close(mut self) -> Result<Finished, RunError> {
         let now = Stamp::now();
-        if let Some(error) = self.failed {
+        if let Some(error) = self.failed.take() {
             // As far as it can: the next owner need not wait for the lease to grow stale.
-            let _ = self.writer.leave(now);
+            let _ = self.write(move |writer| writer.leave(now)).await;
             return Err(error);
         }
         let before = self.plan.before();
         let (planned, ended) = (self.plan.trials.len() + before, self.policy.over() + before);
         let queued = self.policy.queued();
         let complete = ended == planned && self.policy.stopped() != Stop::Cancel;
-        if complete { self.writer.finish(now) } else { self.writer.leave(now) }?;
+        self.write(move |writer| if complete { writer.finish(now) } else { writer.leave(now) }).await?;
         Ok(Finished { planned, ended, queued, complete })
     }
 
@@ -199,80 +239,101 @@ impl Job {
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    async fn obey(&mut self, order: Order) {
         let (Order::Begin(trial) | Order::Again(trial, _)) = order;
         let Some(planned) = self.plan.trials.get(trial).map(Arc::clone) else { return };
         let begun = match self.failed {
             Some(_) => None,
             None => {
-                let begun = self.folder(order, &planned);
+                let begun = self.folder(order, &planned).await;
                 self.check(begun)
             }
         };
         let agent = planned.config.agent.name.as_ref().and_then(|name| self.agents.get(name)).map(Arc::clone);
         let (Some(folder), Some(agent)) = (begun, agent) else {
             // Not begun: nothing of it is there to be written.
-            self.policy.ended(trial, &[crate::job::outcome::CANCELLED], self.begin.elapsed());
+            self.policy.ended(trial, &[crate::job::outcome::CANCELLED], false, self.begin.elapsed());
             return;
         };
         let (stop, cancel) = watch::channel(false);
         self.stops.insert(trial, stop);
+        let disk = Disk::new(folder);
+        self.disks.insert(trial, disk.clone());
         let (places, scrub) = (Arc::clone(&self.places), self.plan.scrub.clone());
-        let attempt = Attempt { planned, places, agent, folder, cancel, scrub };
-        self.work.spawn(async move {
-            let (folder, result) = attempt.run().await;
-            (trial, folder, result)
-        });
+        let permits = planned.group.as_ref().and_then(|group| self.permits.get(group)).map(Arc::clone);
+        let ledger = Ledger::default();
+        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, permits, ledger };
+        self.work.spawn(async move { (trial, attempt.run().await) });
     }
 
-    fn folder(&mut self, order: Order, planned: &PlannedTrial) -> Result<TrialFolder, WriteError> {
-        let (config, lock, modes, now) = (&planned.config, &planned.lock, Modes::default(), Stamp::now());
+    async fn folder(&mut self, order: Order, planned: &Arc<PlannedTrial>) -> Result<TrialFolder, WriteError> {
+        let (planned, modes, now) = (Arc::clone(planned), Modes::default(), Stamp::now());
         if let Order::Again(trial, attempt) = order
-            && let Some(last) = self.waiting.remove(&trial)
+            && let Some(last) = self.disks.remove(&trial)
         {
-            self.writer.log(&format!("Trial {}: attempt {}", config.trial_name, attempt.saturating_add(1)))?;
-            return self.writer.retry_trial(last, config, lock, modes, now);
+            let again = move |writer: &mut JobWriter| {
+                let (config, lock) = (&planned.config, &planned.lock);
+                writer.log(&format!("Trial {}: attempt {}", config.trial_name, attempt.saturating_add(1)))?;
+                last.here(|last| writer.retry_trial(last, config, lock, modes, now))
+            };
+            return self.write(again).await;
         }
-        self.writer.begin_trial(config, lock, modes, now)
+        self.write(move |writer| writer.begin_trial(&planned.config, &planned.lock, modes, now)).await
     }
 
-    fn ended(&mut self, done: Result<(usize, TrialFolder, TrialResult), JoinError>) {
-        let (trial, folder, result) = match done {
+    async fn ended(&mut self, done: Result<(usize, TrialResult), JoinError>) {
+        let (trial, result) = match done {
             Ok(done) => done,
             Err(e) => return self.fail(RunError::Trial(e.to_string())),
         };
         self.stops.remove(&trial);
-        let written = self.writer.end_trial(&folder, &result, Stamp::now());
-        self.check(written);
-        let kinds: Vec<&str> = result.exceptions().map(|e| &*e.exception_type).collect();
-        let word = kinds.first().copied().unwrap_or("no exception");
-        if self.failed.is_none() {
-            let line = self.writer.log(&format!("Trial {} ended: {word}", result.trial_name));
-            self.check(line);
+        let kinds: Vec<String> = result.exceptions().map(|e| e.exception_type.clone()).collect();
+        let graded = result.reward_valid();
+        let line = format!("Trial {} ended: {}", result.trial_name, kinds.first().map_or("no exception", |k| k));
+        if let Some(disk) = self.disks.get(&trial).cloned() {
+            let end = move |writer: &mut JobWriter| {
+                disk.here(|folder| writer.end_trial(folder, &result, Stamp::now()))?;
+                writer.log(&line)
+            };
+            let written = self.write(end).await;
+            self.check(written);
         }
-        if let Next::RetryAt(_) = self.policy.ended(trial, &kinds, self.begin.elapsed()) {
-            self.waiting.insert(trial, folder);
+        if self.policy.ended(trial, &kinds, graded, self.begin.elapsed()) == Next::Over {
+            self.disks.remove(&trial);
         }
     }
 
-    fn want(&mut self, wanted: &Wanted) {
+    async fn want(&mut self, wanted: &Wanted) {
         if let Some(slots) = wanted.slots {
             self.policy.set_slots(slots);
         }
         let mut stop = wanted.stop.map(|stop| self.policy.stop(stop)).unwrap_or_default();
         stop.extend(wanted.cancel.iter().copied().filter(|t| self.policy.cancel(*t)));
+        // All of them first: none waits for another's note.
+        stop.iter().for_each(|trial| self.signal(*trial));
         for trial in stop {
-            self.cancel(trial);
+            self.cancel(trial).await;
         }
     }
 
-    fn cancel(&mut self, trial: usize) {
+    async fn cancel(&mut self, trial: usize) {
         self.signal(trial);
         if let Some(planned) = self.plan.trials.get(trial).map(Arc::clone)
             && self.failed.is_none()
         {
-            let noted = self.writer.cancelling(&planned.config.trial_name, Stamp::now());
+            let noted = self.write(move |writer| writer.cancelling(&planned.config.trial_name, Stamp::now())).await;
             self.check(noted);
         }
     }
+}
+
+/// The agents of a plan, by name.
+fn agents(plan: &Plan) -> Result<HashMap<String, Arc<dyn Agent>>, RunError> {
+    let mut agents = HashMap::new();
+    for config in &plan.config.agents {
+        let name = config.name.clone().unwrap_or_default();
+        let agent = agent::by_name(&name).ok_or_else(|| RunError::Agent(name.clone()))?;
+        agents.insert(name, Arc::from(agent));
+    }
+    Ok(agents)
 }

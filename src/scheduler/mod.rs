@@ -10,18 +10,28 @@
 //! | [`control`] | what is wished of it while it runs |
 //!
 //! A result is written once, by the dispatcher, which alone holds the job's writer. Limits run on the
-//! monotonic clock; the wall clock is only written down.
+//! monotonic clock; the wall clock is only written down. Nothing waits for a disk on a thread that keeps
+//! deadlines.
 
 mod collect;
 pub mod control;
+mod disk;
 pub mod dispatcher;
 pub mod docker;
+mod extra;
+mod limits;
+mod mounts;
+mod part;
 pub mod plan;
 pub mod policy;
+pub mod settings;
+mod start;
+mod steps;
 pub mod trial;
 
 pub use control::{Control, Status};
 pub use dispatcher::{Finished, Job, RunError};
 pub use docker::DockerPlaces;
 pub use plan::{Plan, PlanError, PlannedTrial};
+pub use settings::Settings;
 pub use trial::{LocalPlaces, Places};

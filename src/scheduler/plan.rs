@@ -1,13 +1,16 @@
 //! A plan: every trial with its name and documents, in Harbor's order, before anything is on disk.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::extra::{self, Extra};
+use super::mounts;
+use super::settings::Settings;
 use crate::agent;
 use crate::harbor::run_config::{self, Planned, is_sensitive_name, template_name};
-use crate::harbor::task::{EnvTemplate, Task, TaskProblem, host_variable};
+use crate::harbor::task::{Artifact, EnvTemplate, Task, TaskProblem, TaskStep, host_variable, sha256_hex, with_extra};
 use crate::harbor::write::config::{AgentConfig, JobConfig, TaskConfig, TrialConfig};
 use crate::harbor::write::lock::{HarborInfo, JobLock, Resolved, TaskLock, TrialLock};
 use crate::harbor::write::stats::Ended;
@@ -51,6 +54,21 @@ pub struct PlannedTrial {
     pub lock: TrialLock,
     /// `task_checksum` of its result.
     pub checksum: String,
+    /// What is kept of it: the task's artifacts, then the job's.
+    pub artifacts: Vec<Artifact>,
+    /// Texts that the job puts behind every instruction.
+    pub extra: Arc<[String]>,
+    /// Settings of its environment.
+    pub settings: Arc<Settings>,
+    /// Which agents it shares a limit with; None without one.
+    pub group: Option<Arc<str>>,
+}
+
+impl PlannedTrial {
+    /// What the agent is told in a step.
+    pub fn instruction(&self, step: &TaskStep) -> String {
+        with_extra(&step.instruction, &self.extra)
+    }
 }
 
 /// The trials of a job, in the order in which they begin.
@@ -65,6 +83,8 @@ pub struct Plan {
     pub trials: Vec<Arc<PlannedTrial>>,
     /// What must not be written anywhere.
     pub scrub: Scrub,
+    /// Agents that may work at a time, by [`PlannedTrial::group`].
+    pub limits: BTreeMap<Arc<str>, u32>,
     dir: PathBuf,
     started: Stamp,
     begin: Begin,
@@ -112,12 +132,12 @@ impl Plan {
     pub fn of(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], now: Stamp) -> Result<Plan, PlanError> {
         let slots: Vec<Planned> = run_config::plan(config.n_attempts, tasks.len(), config.agents.len()).collect();
         let (id, dir) = (ids::uuid()?, Path::new(&config.jobs_dir).join(&config.job_name));
-        let (trials, scrub) = trials(&config, &id, tasks, &slots, HashSet::new())?;
+        let (trials, scrub, limits) = trials(&config, &id, tasks, &slots, HashSet::new())?;
         let harbor =
             HarborInfo { version: Some(HARBOR.to_string()), is_editable: Some(false), ..HarborInfo::default() };
         let locks = trials.iter().map(|t| t.lock.clone()).collect();
         let lock = JobLock::of(now, harbor, config.n_concurrent_trials, &config.retry, locks)?;
-        Ok(Plan { id, config, trials, scrub, dir, started: now, begin: Begin::New(Box::new(lock)) })
+        Ok(Plan { id, config, trials, scrub, limits, dir, started: now, begin: Begin::New(Box::new(lock)) })
     }
 
     /// The plan of what is missing of a job; `tasks` are those of the whole job, in its order.
@@ -127,8 +147,8 @@ impl Plan {
     pub fn rest(config: JobConfig, tasks: &[(TaskConfig, Arc<Task>)], earlier: Earlier) -> Result<Plan, PlanError> {
         let Earlier { dir, id, started, ended, retries, missing } = earlier;
         let taken = ended.iter().map(|t| t.trial_name.clone()).collect();
-        let (trials, scrub) = trials(&config, &id, tasks, &missing, taken)?;
-        Ok(Plan { id, config, trials, scrub, dir, started, begin: Begin::Again { ended, retries } })
+        let (trials, scrub, limits) = trials(&config, &id, tasks, &missing, taken)?;
+        Ok(Plan { id, config, trials, scrub, limits, dir, started, begin: Begin::Again { ended, retries } })
     }
 
     /// Where the job dir is, or is to be.
@@ -173,7 +193,7 @@ impl Plan {
     }
 }
 
-type Trials = (Vec<Arc<PlannedTrial>>, Scrub);
+type Trials = (Vec<Arc<PlannedTrial>>, Scrub, BTreeMap<Arc<str>, u32>);
 
 /// The trials for these places in the plan, after a look at whether all of it can be run.
 fn trials(
@@ -184,6 +204,24 @@ fn trials(
     mut taken: HashSet<String>,
 ) -> Result<Trials, PlanError> {
     let mut refused = of_job(config);
+    let settings = Settings::of(&config.environment).unwrap_or_else(|lines| {
+        refused.extend(lines);
+        Settings::default()
+    });
+    let settings = Arc::new(settings);
+    let Extra { texts, locks } = extra::read(config).unwrap_or_else(|lines| {
+        refused.extend(lines);
+        Extra::default()
+    });
+    let kept = extra::artifacts(&config.artifacts).unwrap_or_else(|lines| {
+        refused.extend(lines);
+        Vec::new()
+    });
+    let (groups, limits) = groups(config).unwrap_or_else(|lines| {
+        refused.extend(lines);
+        Default::default()
+    });
+    let extra: Arc<[String]> = texts.into();
     for (_, task) in tasks {
         refused.extend(of_task(task).into_iter().map(|why| format!("task {}: {why}", task.short_name())));
     }
@@ -212,12 +250,26 @@ fn trials(
             git_url: from.git_url.clone(),
             git_commit_id: from.git_commit_id.clone(),
         };
-        let resolved = Resolved { verifier_environment_mode: Some("shared".to_string()), ..Resolved::default() };
+        // Of several steps each has its own.
+        let mode = task.config.steps.is_empty().then(|| "shared".to_string());
+        let resolved = Resolved {
+            verifier_environment_mode: mode,
+            extra_instructions: (!locks.is_empty()).then(|| locks.clone()),
+            ..Resolved::default()
+        };
         let lock = TrialLock::of(&trial, task_lock, resolved)?;
-        let (task, checksum) = (Arc::clone(task), digests.checksum.clone());
-        trials.push(Arc::new(PlannedTrial { task, config: trial, lock, checksum }));
+        trials.push(Arc::new(PlannedTrial {
+            task: Arc::clone(task),
+            config: trial,
+            lock,
+            checksum: digests.checksum.clone(),
+            artifacts: task.config.artifacts.iter().chain(&kept).cloned().collect(),
+            extra: Arc::clone(&extra),
+            settings: Arc::clone(&settings),
+            group: groups.get(planned.agent).cloned().flatten(),
+        }));
     }
-    Ok((trials, Scrub::new(secrets(config, tasks))))
+    Ok((trials, Scrub::new(secrets(config, tasks)), limits))
 }
 
 /// Values of variables that are secrets, by their names or by how they look: the operator's, and those
@@ -247,26 +299,69 @@ fn secrets(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String>
     out
 }
 
+/// The group of each agent that has a limit, and the limits; two limits for one group are a mistake.
+#[allow(clippy::type_complexity)]
+fn groups(config: &JobConfig) -> Result<(Vec<Option<Arc<str>>>, BTreeMap<Arc<str>, u32>), Vec<String>> {
+    let mut limits: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let mut groups = Vec::new();
+    for agent in &config.agents {
+        let Some(limit) = agent.n_concurrent else {
+            groups.push(None);
+            continue;
+        };
+        let key: Arc<str> = match &agent.concurrency_group {
+            Some(group) => format!("group:{group}").into(),
+            // Everything else about it makes it one of its kind, as in Harbor.
+            None => {
+                let alone = AgentConfig { n_concurrent: None, concurrency_group: None, ..agent.clone() };
+                sha256_hex(format!("{alone:?}").as_bytes()).into()
+            }
+        };
+        if limit == 0 {
+            wrong.push("n_concurrent of an agent: at least 1".to_string());
+        }
+        if *limits.entry(Arc::clone(&key)).or_insert(limit) != limit {
+            let group = agent.concurrency_group.as_deref().unwrap_or("-");
+            wrong.push(format!("agents of the group {group} name different limits (n_concurrent)"));
+        }
+        groups.push(Some(key));
+    }
+    if wrong.is_empty() { Ok((groups, limits)) } else { Err(wrong) }
+}
+
 /// What of a job is not done here.
 fn of_job(config: &JobConfig) -> Vec<String> {
     let (environment, verifier) = (&config.environment, &config.verifier);
+    let local = environment.kind.as_deref() == Some("local");
     let asked = [
         (config.user_agent.is_some(), "a simulated user"),
         (!config.source_jobs.is_empty(), "jobs made of jobs"),
-        (!config.artifacts.is_empty(), "artifacts of the job (those of tasks are kept)"),
-        (
-            !config.extra_instruction_paths.is_empty() || !config.extra_instructions.is_empty(),
-            "extra instructions (its agents read none)",
-        ),
         (environment.import_path.is_some(), "an environment of one's own"),
         (!environment.extra_docker_compose.is_empty(), "compose files"),
         (!environment.extra_allowed_hosts.is_empty(), "allow-list networks"),
         (environment.stream, "a way into the sandbox (stream)"),
+        (environment.override_gpus.is_some_and(|n| n > 0), "GPUs"),
+        (environment.override_tpu.is_some(), "TPUs"),
         (verifier.import_path.is_some(), "a verifier of one's own"),
+        (!verifier.kwargs.is_empty(), "settings of the verifier"),
         (!verifier.include_logs.is_empty() || !verifier.exclude_logs.is_empty(), "a choice of the verifier's logs"),
         (!verifier.extra_allowed_hosts.is_empty(), "allow-list networks"),
+        (local && environment.mounts.is_some(), "mounts in the local environment"),
     ];
     let mut out: Vec<String> = asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| what.into()).collect();
+    if let Some(kind) = environment.kind.as_deref().filter(|kind| !["docker", "local"].contains(kind)) {
+        out.push(format!("the environment {kind}: there are docker and local"));
+    }
+    for policy in [&environment.cpu_enforcement_policy, &environment.memory_enforcement_policy] {
+        if !["auto", "limit", "ignore"].contains(&policy.as_str()) {
+            out.push(format!("processors or memory as a {policy}: Docker has limits only"));
+        }
+    }
+    out.extend(mounts::read(environment).err().unwrap_or_default());
+    if let (true, Ok(settings)) = (local, Settings::of(environment)) {
+        out.extend(settings.for_containers().map(|name| format!("{name} in the local environment")));
+    }
     out.extend(config.agents.iter().flat_map(of_agent));
     if config.agents.is_empty() {
         out.push("a job without agents".into());
@@ -279,14 +374,17 @@ fn of_agent(config: &AgentConfig) -> Vec<String> {
     let mut out = Vec::new();
     if config.import_path.is_some() || agent::by_name(name).is_none() {
         out.push(format!("agent {name}: only {} are", agent::NAMES.join(", ")));
+        return out;
     }
+    let model = config.base_url.is_some() || config.model_api_key_name.is_some() || config.model_api_format.is_some();
     let asked = [
-        (config.n_concurrent.is_some() || config.concurrency_group.is_some(), "a limit of agents at a time"),
         (!config.skills.is_empty(), "skills"),
         (!config.mcp_servers.is_empty(), "MCP servers"),
         (!config.include_logs.is_empty() || !config.exclude_logs.is_empty(), "a choice of the agent's logs"),
         (!config.extra_allowed_hosts.is_empty(), "allow-list networks"),
         (config.load_trajectory.is_some() || config.resume_trajectory, "earlier sessions"),
+        (!config.kwargs.is_empty(), "settings (--ak): it has none"),
+        (model || config.skip_model_parsing, "a way to a model: it calls none"),
     ];
     out.extend(asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| format!("agent {name}: {what}")));
     out
@@ -295,12 +393,7 @@ fn of_agent(config: &AgentConfig) -> Vec<String> {
 fn of_task(task: &Task) -> Vec<String> {
     let hindering = task.unsupported.iter().filter(|u| u.hinders_every_agent());
     let mut out: Vec<String> = hindering.map(ToString::to_string).collect();
-    let config = &task.config;
-    let asked = [
-        (!config.steps.is_empty(), "several steps ([[steps]])"),
-        (!config.verifier.collect.is_empty(), "collect hooks ([[verifier.collect]])"),
-        (config.artifacts.iter().any(|a| !a.exclude.is_empty()), "artifacts with exclude patterns"),
-    ];
-    out.extend(asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| what.to_string()));
+    let steps = task.config.steps.iter().flat_map(|step| &step.artifacts);
+    out.extend(task.config.artifacts.iter().chain(steps).filter_map(extra::refused));
     out
 }

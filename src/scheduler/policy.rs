@@ -24,10 +24,13 @@ pub struct Retry {
 
 impl Retry {
     /// How long to wait before the attempt after `attempt` (from 0), which ended with these exceptions;
-    /// None: it was the last. A trial that was stopped is never tried again.
-    pub fn wait<S: AsRef<str>>(&self, kinds: &[S], attempt: u32) -> Option<Duration> {
+    /// None: it was the last. A trial that was stopped is never tried again, one with a reward that counts
+    /// (`graded`) only where the operator names the exception.
+    pub fn wait<S: AsRef<str>>(&self, kinds: &[S], graded: bool, attempt: u32) -> Option<Duration> {
         let of = |kind: &S| self.overrides.get(kind.as_ref()).and_then(|o| o.should_retry);
-        let never = kinds.iter().any(|k| k.as_ref() == CANCELLED || of(k) == Some(false));
+        let listed = self.rules.include_exceptions.as_deref().unwrap_or_default();
+        let named = |kind: &S| of(kind) == Some(true) || listed.iter().any(|l| l == kind.as_ref());
+        let never = kinds.iter().any(|k| k.as_ref() == CANCELLED || of(k) == Some(false) || (graded && !named(k)));
         if kinds.is_empty() || never || attempt >= self.rules.max_retries {
             return None;
         }
@@ -122,12 +125,12 @@ impl Policy {
         out
     }
 
-    /// An attempt has ended with these exceptions, its own and those of its steps. One that does not run
-    /// changes nothing.
-    pub fn ended<S: AsRef<str>>(&mut self, trial: usize, kinds: &[S], now: Moment) -> Next {
+    /// An attempt has ended with these exceptions, its own and those of its steps, and with or without a
+    /// reward that counts. One that does not run changes nothing.
+    pub fn ended<S: AsRef<str>>(&mut self, trial: usize, kinds: &[S], graded: bool, now: Moment) -> Next {
         let Some(attempt) = self.running.remove(&trial) else { return Next::Over };
         let stopped = self.stop != Stop::No || self.cancelled.contains(&trial);
-        match self.retry.wait(kinds, attempt).filter(|_| !stopped) {
+        match self.retry.wait(kinds, graded, attempt).filter(|_| !stopped) {
             Some(wait) => {
                 let at = now.saturating_add(wait);
                 self.waiting.insert(trial, (attempt + 1, at));
@@ -227,20 +230,25 @@ mod tests {
     fn retries_follow_the_table_and_the_job() {
         let mut retry = retry(2, 1.0);
         retry.rules.wait_multiplier = 3.0;
-        assert_eq!(retry.wait(&["RuntimeError"], 0), Some(Duration::from_secs(1)));
-        assert_eq!(retry.wait(&["RuntimeError"], 1), Some(Duration::from_secs(3)));
-        assert_eq!(retry.wait(&["RuntimeError"], 2), None);
-        assert_eq!(retry.wait::<&str>(&[], 0), None);
-        assert_eq!(retry.wait(&["AgentTimeoutError"], 0), None);
-        assert_eq!(retry.wait(&["RuntimeError", "AgentTimeoutError"], 0), None);
+        assert_eq!(retry.wait(&["RuntimeError"], false, 0), Some(Duration::from_secs(1)));
+        assert_eq!(retry.wait(&["RuntimeError"], false, 1), Some(Duration::from_secs(3)));
+        assert_eq!(retry.wait(&["RuntimeError"], false, 2), None);
+        // A reward that counts is not put at stake, unless the operator says so.
+        assert_eq!(retry.wait(&["RuntimeError"], true, 0), None);
+        retry.rules.include_exceptions = Some(vec!["RuntimeError".into()]);
+        assert!(retry.wait(&["RuntimeError"], true, 0).is_some());
+        retry.rules.include_exceptions = None;
+        assert_eq!(retry.wait::<&str>(&[], false, 0), None);
+        assert_eq!(retry.wait(&["AgentTimeoutError"], false, 0), None);
+        assert_eq!(retry.wait(&["RuntimeError", "AgentTimeoutError"], false, 0), None);
         let own = |should_retry| PolicyOverride { should_retry: Some(should_retry), ..PolicyOverride::default() };
         retry.overrides.insert("AgentTimeoutError".into(), own(true));
         retry.overrides.insert("RuntimeError".into(), own(false));
-        assert!(retry.wait(&["AgentTimeoutError"], 0).is_some());
-        assert_eq!(retry.wait(&["RuntimeError"], 0), None);
+        assert!(retry.wait(&["AgentTimeoutError"], false, 0).is_some());
+        assert_eq!(retry.wait(&["RuntimeError"], false, 0), None);
         retry.rules.exclude_exceptions = None;
         retry.overrides.insert(CANCELLED.into(), own(true));
-        assert_eq!(retry.wait(&[CANCELLED], 0), None);
+        assert_eq!(retry.wait(&[CANCELLED], false, 0), None);
     }
 
     #[test]
@@ -248,13 +256,13 @@ mod tests {
         let mut policy = Policy::new(4, 2, retry(1, 1.0));
         let s = Duration::from_secs;
         assert_eq!(policy.orders(s(0)), [Order::Begin(0), Order::Begin(1)]);
-        assert_eq!(policy.ended(0, &["RuntimeError"], s(5)), Next::RetryAt(s(6)));
+        assert_eq!(policy.ended(0, &["RuntimeError"], false, s(5)), Next::RetryAt(s(6)));
         assert_eq!((policy.orders(s(5)), policy.due()), (vec![], Some(s(6))));
         assert_eq!(policy.orders(s(6)), [Order::Again(0, 1)]);
         policy.set_slots(0);
-        assert_eq!(policy.ended(1, &[""; 0], s(7)), Next::Over);
+        assert_eq!(policy.ended(1, &[""; 0], false, s(7)), Next::Over);
         assert_eq!((policy.slots(), policy.orders(s(7))), (1, vec![]));
-        assert_eq!(policy.ended(0, &["RuntimeError"], s(8)), Next::Over);
+        assert_eq!(policy.ended(0, &["RuntimeError"], false, s(8)), Next::Over);
         policy.set_slots(3);
         assert_eq!(policy.orders(s(8)), [Order::Begin(2), Order::Begin(3)]);
         assert!(policy.cancel(3) && !policy.cancel(3));
@@ -330,7 +338,7 @@ mod tests {
                         }
                         let trial = running.swap_remove(i % running.len());
                         let kinds: &[&str] = if bad { &["RuntimeError"] } else { &[] };
-                        if policy.ended(trial, kinds, now) == Next::Over {
+                        if policy.ended(trial, kinds, false, now) == Next::Over {
                             final_ends[trial] += 1;
                         }
                     }

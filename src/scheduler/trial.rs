@@ -1,35 +1,36 @@
 //! One attempt at a trial: environment, agent, artifacts, verifier, teardown; and its result.
 
-use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use serde_json::json;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
 
-use super::collect::collect;
+use super::disk::Disk;
+use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
+use super::part::Part;
 use super::plan::PlannedTrial;
+use super::start::{healthy, start};
 use crate::agent::{Agent, Stage};
 use crate::environment::local::LocalEnvironment;
-use crate::environment::{Command, Ended, EnvError, Environment, Mount, OnTimeout, Trouble, Upload};
-use crate::harbor::task::{EnvTemplate, Healthcheck, TaskStep, host_variable, resolve_all};
-use crate::harbor::write::config::Env;
-use crate::harbor::write::policy::policy;
+use crate::environment::{EnvError, Environment, Ledger, Mount, Trouble};
+use crate::harbor::task::{host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
-    AgentInfo, AgentResult, ExceptionInfo, ModelInfo, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
+    AgentInfo, ModelInfo, StepResult, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
 };
-use crate::harbor::write::{Folder, Scrub, TrialFolder, WriteError, ids};
+use crate::harbor::write::{Folder, Scrub, ids};
 use crate::job::Stamp;
-use crate::verifier::{Verification, verify};
 
 /// Harbor's limit for the setup of an agent, in seconds.
 const SETUP_SEC: f64 = 360.0;
-/// For the start of an environment to come to its end after a stop, before it is taken down.
+/// For the start of an environment to come to its end after a stop or its limit, before it is taken down.
 const START_GRACE: Duration = Duration::from_secs(5);
-/// For `pwd` in a container.
-const PWD: Duration = Duration::from_secs(10);
+/// The note of our own in a trial's directory: its environment with what differs from Harbor's, and what
+/// its commands came to.
+pub const NOTE: &str = "pilothouse.json";
 
 /// What a trial asks of the place it is to happen in.
 pub struct Ask<'a> {
@@ -59,9 +60,13 @@ pub struct LocalPlaces {
 
 impl Places for LocalPlaces {
     fn place(&self, ask: Ask<'_>) -> Result<Box<dyn Environment>, EnvError> {
+        let call = "make a local environment";
         if ask.planned.config.environment.mounts.is_some() {
-            let call = "make a local environment";
             return Err(EnvError::new(Trouble::Unsupported, call, "the job has mounts", "use the Docker environment"));
+        }
+        if let Some(name) = ask.planned.settings.for_containers().next() {
+            let detail = format!("the setting {name} is for containers");
+            return Err(EnvError::new(Trouble::Unsupported, call, &detail, "use the Docker environment"));
         }
         let scratch = self.root.join(&ask.planned.config.trial_name);
         Ok(Box::new(LocalEnvironment::new(scratch, ask.mounts, ask.env)))
@@ -73,158 +78,124 @@ pub(super) struct Attempt {
     pub planned: Arc<PlannedTrial>,
     pub places: Arc<dyn Places>,
     pub agent: Arc<dyn Agent>,
-    pub folder: TrialFolder,
+    pub disk: Disk,
     pub cancel: watch::Receiver<bool>,
     pub scrub: Scrub,
+    /// Permits for agents at work, where the job limits them.
+    pub permits: Option<Arc<Semaphore>>,
+    pub ledger: Ledger,
 }
 
 /// What is known of an attempt so far.
 #[derive(Default)]
-struct Sheet {
-    exception: Option<ExceptionInfo>,
-    environment_setup: Option<Timing>,
-    agent_setup: Option<Timing>,
-    agent_execution: Option<Timing>,
-    verifier: Option<Timing>,
-    agent_result: Option<AgentResult>,
-    verdict: Option<VerifierResult>,
-    collected: bool,
-}
-
-/// A limit, and what it means when it is over.
-struct Limit {
-    seconds: Option<f64>,
-    kind: &'static str,
-    what: &'static str,
-}
-
-/// `min(base, max) × factor`, in seconds; the phase's own factor replaces the general one.
-fn effective(base: Option<f64>, max: Option<f64>, own: Option<f64>, general: f64) -> Option<f64> {
-    let base = base?;
-    Some(base.min(max.unwrap_or(f64::INFINITY)) * own.unwrap_or(general))
-}
-
-/// Seconds as a duration; none where they are no limit (infinite, or centuries).
-fn duration(seconds: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(seconds.max(0.0)).ok().filter(|d| d.as_secs() < u64::from(u32::MAX))
-}
-
-fn begun() -> Option<Timing> {
-    Some(Timing { started_at: Some(Utc(Stamp::now())), finished_at: None })
-}
-
-fn finished(timing: &mut Option<Timing>) {
-    if let Some(timing) = timing {
-        timing.finished_at = Some(Utc(Stamp::now()));
-    }
-}
-
-/// An operator's variables, references to the host's replaced by what they stand for.
-fn given(env: &Env, during: &str) -> Result<Env, Raised> {
-    let templates = env.iter().map(|(name, value)| (name.clone(), EnvTemplate::new(value))).collect();
-    resolve_all(&templates, host_variable).map_err(|e| Raised::new("ValueError", &e.to_string(), during))
-}
-
-/// Ends when the trial is stopped; never when nobody can stop it any more.
-async fn stopped(cancel: &mut watch::Receiver<bool>) {
-    if cancel.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// A phase: its work, until its limit or a stop.
-async fn phase<T>(
-    cancel: &mut watch::Receiver<bool>,
-    limit: Limit,
-    work: impl Future<Output = Result<T, Raised>>,
-) -> Result<T, Raised> {
-    let limited = async {
-        match limit.seconds.and_then(|s| duration(s).map(|d| (s, d))) {
-            None => work.await,
-            Some((seconds, limit_of)) => timeout(limit_of, work).await.unwrap_or_else(|_| {
-                let message = format!("{} timed out after {seconds:?} seconds", limit.what);
-                Err(Raised::new(limit.kind, &message, limit.what))
-            }),
-        }
-    };
-    tokio::select! {
-        biased;
-        () = stopped(cancel) => Err(Raised::cancelled(limit.what)),
-        done = limited => done,
-    }
-}
-
-fn os_error(during: &str) -> impl Fn(WriteError) -> Raised {
-    move |e| Raised::new("OSError", &e.to_string(), during)
-}
-
-fn runtime_error(during: &str) -> impl Fn(EnvError) -> Raised {
-    move |e| Raised::new("RuntimeError", &e.to_string(), during)
+pub(super) struct Sheet {
+    pub trial: Part,
+    /// The steps that began, for a task of several.
+    pub steps: Vec<Part>,
+    pub environment_setup: Option<Timing>,
+    pub agent_setup: Option<Timing>,
+    /// What the verifier of several steps says together.
+    pub verdict: Option<VerifierResult>,
+    pub collected: bool,
 }
 
 impl Attempt {
     /// Runs it to its end. It always has a result, and leaves no environment behind.
-    pub(super) async fn run(mut self) -> (TrialFolder, TrialResult) {
+    pub(super) async fn run(mut self) -> TrialResult {
         let started = Stamp::now();
         let mut sheet = Sheet { environment_setup: begun(), ..Sheet::default() };
-        let environment = match self.place() {
+        let environment = match self.place().await {
             Ok(environment) => Some(environment),
             Err(raised) => {
                 finished(&mut sheet.environment_setup);
-                self.note(&mut sheet, &raised);
+                self.note(&mut sheet.trial, &raised).await;
                 None
             }
         };
         if let Some(environment) = &environment
             && let Err(raised) = self.work(&**environment, &mut sheet).await
         {
-            self.note(&mut sheet, &raised);
+            self.note(&mut sheet.trial, &raised).await;
         }
-        if !sheet.collected {
-            self.collect(environment.as_deref(), &mut sheet).await;
+        // Of several steps each has its own.
+        if !sheet.collected && !self.stepwise() {
+            let step = self.planned.task.steps.first().cloned();
+            self.collect(environment.as_deref(), step.as_ref()).await;
         }
         if let Some(environment) = environment {
             let over = environment.hand_over().await;
             for done in [over, environment.stop().await] {
                 if let Err(e) = done {
-                    self.say(&format!("Teardown: {e}"));
+                    self.say(format!("Teardown: {e}")).await;
                 }
             }
+            if self.stepwise() {
+                self.drop_empty().await;
+            }
+            self.remember(&*environment).await;
         }
-        let result = self.result(sheet, started);
-        (self.folder, result)
+        self.result(sheet, started)
+    }
+
+    /// Whether the task has `[[steps]]`.
+    pub(super) fn stepwise(&self) -> bool {
+        !self.planned.task.config.steps.is_empty()
     }
 
     /// A line in `trial.log`. That it can not be written shows again at the result, which counts.
-    fn say(&mut self, text: &str) {
-        let _ = self.folder.log(text);
+    pub(super) async fn say(&self, text: String) {
+        let _ = self.disk.work(move |folder| folder.log(&text)).await;
     }
 
     /// Records a failure. The first one stays, but for a stop: a trial that was stopped before it was
     /// graded is not done, whatever happened to it before.
-    fn note(&mut self, sheet: &mut Sheet, raised: &Raised) {
-        let trial = self.planned.config.trial_name.clone();
-        self.say(&format!("Trial {trial} failed: {} {}", raised.kind, raised.message));
-        if sheet.exception.is_none() || raised.is_cancelled() {
+    pub(super) async fn note(&self, part: &mut Part, raised: &Raised) {
+        let whose = match &part.step {
+            None => format!("Trial {}", self.planned.config.trial_name),
+            Some(step) => format!("Step {step}"),
+        };
+        self.say(format!("{whose} failed: {} {}", raised.kind, raised.message)).await;
+        if part.exception.is_none() || raised.is_cancelled() {
+            if part.step.is_none() {
+                let text = raised.traceback();
+                // There may be one already.
+                let _ = self.disk.work(move |folder| folder.exception(&text)).await;
+            }
             let overrides = &self.planned.config.override_error_policy;
-            // There may be one already.
-            let _ = self.folder.exception(&raised.traceback());
-            sheet.exception = Some(raised.info(Stamp::now(), overrides, &self.scrub));
+            part.exception = Some(raised.info(Stamp::now(), overrides, &self.scrub));
         }
     }
 
-    fn place(&mut self) -> Result<Box<dyn Environment>, Raised> {
+    /// Writes down where the trial ran, and what its commands came to.
+    async fn remember(&self, environment: &dyn Environment) {
+        let is = environment.describe();
+        let commands = self.ledger.all();
+        let note = json!({
+            "schema_version": 1,
+            "environment": { "kind": is.kind, "summary": is.summary, "deviations": is.deviations },
+            "commands": commands,
+        });
+        let text = serde_json::to_string_pretty(&note).unwrap_or_default();
+        if let Err(e) = self.disk.work(move |folder| folder.note(NOTE, &text)).await {
+            self.say(format!("{NOTE}: {e}")).await;
+        }
+    }
+
+    async fn place(&self) -> Result<Box<dyn Environment>, Raised> {
         let during = "the environment's start";
-        let folder = self.folder.folder();
-        let made = folder.sub("artifacts").and_then(|a| a.make("logs", 0o755)?.make("artifacts", 0o755));
-        let kept = made.map_err(os_error(during))?;
+        let made = self.disk.work(|folder| {
+            let folder = folder.folder();
+            let kept = folder.sub("artifacts").and_then(|a| a.make("logs", 0o755)?.make("artifacts", 0o755))?;
+            Ok((folder.path().to_path_buf(), kept.path().to_path_buf()))
+        });
+        let (at, kept) = made.await.map_err(os_error(during))?;
         let mount = |host: PathBuf, inside: &str| Mount { host, inside: inside.to_string(), read_only: false };
         let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        let at = whole(folder.path().to_path_buf());
+        let at = whole(at);
         let mounts = vec![
             mount(at.join("verifier"), "/logs/verifier"),
             mount(at.join("agent"), "/logs/agent"),
-            mount(whole(kept.path().to_path_buf()), "/logs/artifacts"),
+            mount(whole(kept), "/logs/artifacts"),
         ];
         let planned = &*self.planned;
         let env = resolve_all(&planned.task.config.environment.env, host_variable);
@@ -248,7 +219,7 @@ impl Attempt {
         let done = {
             let mut begin = std::pin::pin!(begin);
             let done = phase(&mut self.cancel, Limit { seconds, kind, what }, begin.as_mut()).await;
-            if done.as_ref().is_err_and(Raised::is_cancelled) {
+            if done.as_ref().is_err_and(|e| e.is_cancelled() || e.kind == kind) {
                 // What is half started can not be taken down.
                 let _ = timeout(START_GRACE, begin).await;
             }
@@ -256,18 +227,28 @@ impl Attempt {
         };
         finished(&mut sheet.environment_setup);
         done?;
+        let is = environment.describe();
+        self.say(format!("Environment: {}; {}", is.summary, is.deviations.join("; "))).await;
         if let Some(check) = &task.config.environment.healthcheck {
             let limit = Limit { seconds: None, kind: "HealthcheckError", what: "Healthcheck" };
-            phase(&mut self.cancel, limit, healthy(environment, check)).await?;
+            phase(&mut self.cancel, limit, healthy(environment, check, None)).await?;
         }
-        let during = "the agent's setup";
-        let logs = self.folder.folder().sub("agent").map_err(os_error(during))?;
+        let logs = self.agent_logs().await.map_err(os_error("the agent's setup"))?;
         let agent = Arc::clone(&self.agent);
-        let instruction = &*step.instruction;
-        let own = given(&config.agent.env, during)?;
-        let stage = Stage { environment, task, step, instruction, logs: &logs, env: &own };
+        let instruction = planned.instruction(step);
+        let own = given(&config.agent.env, "the agent's setup")?;
+        let stage = Stage {
+            environment,
+            task,
+            step,
+            instruction: &instruction,
+            logs: &logs,
+            env: &own,
+            output_cap: planned.settings.output_cap,
+            ledger: &self.ledger,
+        };
         sheet.agent_setup = begun();
-        let base = config.agent.override_setup_timeout_sec.filter(|s| *s > 0.0).unwrap_or(SETUP_SEC);
+        let base = config.agent.override_setup_timeout_sec.unwrap_or(SETUP_SEC);
         let seconds = effective(Some(base), None, config.agent_setup_timeout_multiplier, general);
         let limit = Limit { seconds, kind: "AgentSetupTimeoutError", what: "Agent setup" };
         let done = phase(&mut self.cancel, limit, agent.setup(&stage)).await;
@@ -276,65 +257,22 @@ impl Attempt {
         if config.install_only {
             return Ok(());
         }
-        sheet.agent_execution = begun();
-        sheet.agent_result = Some(AgentResult::default());
-        let base = config.agent.override_timeout_sec.filter(|s| *s > 0.0);
-        let base = base.or(task.config.agent_timeout(None));
-        let seconds = effective(base, config.agent.max_timeout_sec, config.agent_timeout_multiplier, general);
-        let limit = Limit { seconds, kind: "AgentTimeoutError", what: "Agent execution" };
-        let done = phase(&mut self.cancel, limit, agent.run(&stage)).await;
-        finished(&mut sheet.agent_execution);
-        match done {
-            Ok(result) => sheet.agent_result = Some(result),
-            Err(raised) if raised.is_cancelled() => return Err(raised),
-            Err(raised) => {
-                self.note(sheet, &raised);
-                if !policy(&raised.kind, &config.override_error_policy).should_grade {
-                    return Ok(());
-                }
-            }
+        if self.stepwise() {
+            return self.steps(environment, sheet).await;
         }
-        self.collect(Some(environment), sheet).await;
-        if config.verifier.disable { Ok(()) } else { self.grade(environment, step, sheet).await }
-    }
-
-    async fn grade(&mut self, environment: &dyn Environment, step: &TaskStep, sheet: &mut Sheet) -> Result<(), Raised> {
-        let planned = Arc::clone(&self.planned);
-        let (task, config) = (&*planned.task, &planned.config);
-        let (verifier, what) = (&config.verifier, "Verifier execution");
-        let logs = self.folder.folder().sub("verifier").map_err(os_error(what))?;
-        let base = verifier.override_timeout_sec.filter(|s| *s > 0.0);
-        let base = base.unwrap_or_else(|| task.config.verifier_timeout(None));
-        let (own, general) = (config.verifier_timeout_multiplier, config.timeout_multiplier);
-        let seconds = effective(Some(base), verifier.max_timeout_sec, own, general);
-        let what_to_do = Verification {
-            task,
-            step,
-            env: given(&verifier.env, what)?.into_iter().collect(),
-            limit: seconds.and_then(duration),
-            logs: logs.dir(),
-        };
-        sheet.verifier = begun();
-        // The verifier keeps its limit itself: it has processes to kill.
-        let limit = Limit { seconds: None, kind: "VerifierTimeoutError", what };
-        let done = phase(&mut self.cancel, limit, verify(environment, &what_to_do)).await;
-        finished(&mut sheet.verifier);
-        sheet.verdict = Some(VerifierResult { rewards: Some(done?) });
+        self.agent_phase(environment, step, &mut sheet.trial).await?;
+        sheet.collected = true;
+        self.collect(Some(environment), Some(step)).await;
+        if self.graded(&sheet.trial) {
+            let done = self.grade(environment, step, &mut sheet.trial).await;
+            done?;
+        }
         Ok(())
     }
 
-    async fn collect(&mut self, environment: Option<&dyn Environment>, sheet: &mut Sheet) {
-        sheet.collected = true;
-        self.say("Collecting main service artifacts");
-        let wanted = &self.planned.task.config.artifacts;
-        let done = match self.folder.folder().sub("artifacts") {
-            Ok(folder) => collect(environment, wanted, &folder).await,
-            Err(e) => Err(e),
-        };
-        match done {
-            Ok(lines) => lines.iter().for_each(|line| self.say(line)),
-            Err(e) => self.say(&format!("Artifacts: {e}")),
-        }
+    /// The trial's `agent/`.
+    pub(super) async fn agent_logs(&self) -> Result<Arc<Folder>, crate::harbor::write::WriteError> {
+        self.disk.work(|folder| folder.folder().sub("agent").map(Arc::new)).await
     }
 
     fn result(&self, sheet: Sheet, started: Stamp) -> TrialResult {
@@ -345,8 +283,18 @@ impl Attempt {
             Some(url) => TaskId::Git { git_url: url.clone(), git_commit_id: config.task.git_commit_id.clone(), path },
             None => TaskId::Local { path },
         };
-        let at = Folder::path(self.folder.folder());
-        let at = std::path::absolute(at).unwrap_or_else(|_| at.to_path_buf());
+        let at = self.disk.here(|folder| folder.folder().path().to_path_buf());
+        let at = std::path::absolute(&at).unwrap_or(at);
+        let stepwise = self.stepwise();
+        let step = |part: Part| StepResult {
+            step_name: part.step.unwrap_or_default(),
+            agent_result: part.agent_result,
+            verifier_result: part.verdict,
+            exception_info: part.exception,
+            agent_execution: part.agent_execution,
+            verifier: part.verifier,
+        };
+        let Sheet { trial, steps, environment_setup, agent_setup, verdict, .. } = sheet;
         TrialResult {
             // A system without random numbers has made no plan either.
             id: ids::uuid().unwrap_or_default(),
@@ -362,63 +310,17 @@ impl Attempt {
                 version: self.agent.version().to_string(),
                 model_info: config.agent.model_name.as_deref().map(ModelInfo::parse),
             },
-            agent_result: sheet.agent_result,
-            verifier_result: sheet.verdict,
-            verifier_environment_mode: Some("shared".to_string()),
-            exception_info: sheet.exception,
+            agent_result: trial.agent_result,
+            verifier_result: if stepwise { verdict } else { trial.verdict },
+            verifier_environment_mode: (!stepwise).then(|| "shared".to_string()),
+            exception_info: trial.exception,
             started_at: Some(Utc(started)),
             finished_at: Some(Utc(Stamp::now())),
-            environment_setup: sheet.environment_setup,
-            agent_setup: sheet.agent_setup,
-            agent_execution: sheet.agent_execution,
-            verifier: sheet.verifier,
-            step_results: None,
+            environment_setup,
+            agent_setup,
+            agent_execution: trial.agent_execution,
+            verifier: trial.verifier,
+            step_results: stepwise.then(|| steps.into_iter().map(step).collect()),
         }
-    }
-}
-
-/// Starts the environment; files beside a prebuilt image go into its working directory.
-async fn start(environment: &dyn Environment, planned: &PlannedTrial) -> Result<(), Raised> {
-    let failed = runtime_error("the environment's start");
-    environment.start().await.map_err(&failed)?;
-    let task = &planned.task;
-    let files = task.dir.join("environment");
-    let some = std::fs::read_dir(&files).is_ok_and(|mut entries| entries.next().is_some());
-    if task.config.environment.docker_image.is_none() || task.dockerfile || !some {
-        return Ok(());
-    }
-    let workdir = match &task.config.environment.workdir {
-        Some(workdir) => workdir.clone(),
-        None if environment.describe().kind == "local" => "/app".to_string(),
-        None => environment.probe(&["pwd"], None, PWD).await.map_err(&failed)?.text.trim().to_string(),
-    };
-    environment.upload(Upload::Dir(files), &workdir).await.map_err(&failed)?;
-    Ok(())
-}
-
-/// Checks until it is healthy. Failures in the start period do not count.
-async fn healthy(environment: &dyn Environment, check: &Healthcheck) -> Result<(), Raised> {
-    let during = "Healthcheck";
-    let begin = Instant::now();
-    let command =
-        Command { timeout: duration(check.timeout_sec), on_timeout: OnTimeout::Kill, ..Command::new(&check.command) };
-    let mut failures = 0;
-    loop {
-        let end = environment.exec(&command).await.map_err(runtime_error(during))?;
-        if end.ended == Ended::Exited(0) {
-            return Ok(());
-        }
-        let wait = if begin.elapsed().as_secs_f64() < check.start_period_sec {
-            check.start_interval_sec
-        } else {
-            failures += 1;
-            if failures >= check.retries {
-                let message = format!("Healthcheck failed after {failures} retries");
-                return Err(Raised::new("HealthcheckError", &message, during));
-            }
-            check.interval_sec
-        };
-        // Never without a breath, whatever the task says.
-        sleep(duration(wait).unwrap_or_default().max(Duration::from_millis(10))).await;
     }
 }

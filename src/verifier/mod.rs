@@ -3,13 +3,15 @@
 //! What is read was written by processes of the task: a reward is taken from a regular file of at most
 //! [`REWARD_BYTES`], never through a link, and never from before the tests ran.
 
+use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::environment::{Command, Ended, EnvError, Environment, OnTimeout, OutputFile, Upload, quoted};
-use crate::harbor::Dir;
+use crate::environment::{Command, Ended, EnvError, Environment, Ledger, Noted, OnTimeout, OutputFile, Upload, quoted};
 use crate::harbor::task::{Task, TaskStep, host_variable, resolve_all};
+use crate::harbor::write::Folder;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::RewardMap;
 
@@ -36,7 +38,11 @@ pub struct Verification<'a> {
     /// Limit of the whole; None: none.
     pub limit: Option<Duration>,
     /// The trial's `verifier/`, which is `/logs/verifier` inside.
-    pub logs: &'a Dir,
+    pub logs: &'a Arc<Folder>,
+    /// Most bytes kept of what the tests print; [`OUTPUT_CAP`] where nothing else is said.
+    pub output_cap: u64,
+    /// Where the end of the tests is noted.
+    pub ledger: &'a Ledger,
 }
 
 /// Runs the tests and reads their reward.
@@ -52,15 +58,27 @@ pub async fn verify(environment: &dyn Environment, what: &Verification<'_>) -> R
         Raised::new("VerifierTimeoutError", &message, DURING)
     };
     let deadline = what.limit.map(|limit| Instant::now() + limit);
-    match what.limit {
+    let ran = match what.limit {
         // The tests have a limit of their own, which comes first; this is for all the rest.
         Some(limit) => match timeout(limit + GRACE, run(environment, what, deadline)).await {
             Ok(done) => done?,
             Err(_) => return Err(over()),
         },
         None => run(environment, what, None).await?,
-    }
-    .map_or_else(|| Err(over()), |()| read_reward(what.logs))
+    };
+    let Some(noted) = ran else { return Err(over()) };
+    let logs = Arc::clone(what.logs);
+    // What became of the tests is the reason why there is no reward.
+    aside(move || read_reward(logs.dir())).await.map_err(|raised| match noted.remark() {
+        Some(remark) => Raised { message: format!("{} ({remark})", raised.message), ..raised },
+        None => raised,
+    })
+}
+
+/// File work on a thread that may wait for a disk.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> Result<T, Raised> + Send + 'static) -> Result<T, Raised> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|e| Err(Raised::new("OSError", &e.to_string(), DURING)))
 }
 
 /// Runs the tests; None when their time was over.
@@ -68,7 +86,7 @@ async fn run(
     environment: &dyn Environment,
     what: &Verification<'_>,
     deadline: Option<Instant>,
-) -> Result<Option<()>, Raised> {
+) -> Result<Option<Noted>, Raised> {
     let Verification { task, step, .. } = *what;
     let Some(script) = &step.test_script else {
         return Err(Raised::new("FileNotFoundError", "No test script found", DURING));
@@ -93,30 +111,33 @@ async fn run(
         env: own.into_iter().chain(what.env.iter().cloned()).collect(),
         timeout: deadline.map(|at| at.saturating_duration_since(Instant::now())),
         on_timeout: OnTimeout::Kill,
-        output: Some(OutputFile { path: "/logs/verifier/test-stdout.txt".to_string(), cap: OUTPUT_CAP }),
+        output: Some(OutputFile { path: "/logs/verifier/test-stdout.txt".to_string(), cap: what.output_cap }),
         ..Command::new(&format!("({script})"))
     };
     // The exit code says nothing: only the reward counts.
     let end = environment.exec(&command).await.map_err(failed)?;
+    let noted = what.ledger.note(environment, "tests", &end).await;
     if end.ended == Ended::TimedOut {
         return Ok(None);
     }
     environment.hand_over().await.map_err(failed)?;
-    Ok(Some(()))
+    Ok(Some(noted))
 }
 
 /// Removes rewards that are there before the tests run: an agent could have written them.
-async fn forget_rewards(environment: &dyn Environment, logs: &Dir) -> Result<(), Raised> {
+async fn forget_rewards(environment: &dyn Environment, logs: &Arc<Folder>) -> Result<(), Raised> {
     let failed = |why: &str| Raised::new("RuntimeError", why, DURING);
     let paths = REWARDS.map(|name| quoted(&environment.locate(&format!("/logs/verifier/{name}"))));
     let remove = Command::new(&format!("rm -rf -- {}", paths.join(" ")));
     let remove = Command { user: Some("root".to_string()), ..remove };
     environment.exec(&remove).await.map_err(|e| failed(&e.to_string()))?;
-    for name in REWARDS {
-        match logs.stat(name) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            _ => return Err(failed(&format!("a {name} from before the tests could not be removed"))),
-        }
+    let logs = Arc::clone(logs);
+    let there = aside(move || {
+        let gone = |name: &&str| matches!(logs.dir().stat(name), Err(e) if e.kind() == ErrorKind::NotFound);
+        Ok(REWARDS.into_iter().find(|name| !gone(name)))
+    });
+    match there.await? {
+        Some(name) => Err(failed(&format!("a {name} from before the tests could not be removed"))),
+        None => Ok(()),
     }
-    Ok(())
 }

@@ -12,7 +12,6 @@ const CONFIGS: &[(&str, &str)] = &[
     ("environment: {stream: true}", "environment.stream"),
     ("environment: {cpu_enforcement_policy: Request}", "environment.cpu_enforcement_policy: request"),
     ("environment: {memory_enforcement_policy: guarantee}", "environment.memory_enforcement_policy: guarantee"),
-    ("environment: {override_storage_mb: 5}", "environment.override_storage_mb"),
     ("environment: {override_gpus: 1}", "environment.override_gpus"),
     ("environment: {override_tpu: {type: v6e, topology: 2x4}}", "environment.override_tpu"),
     ("environment: {mounts: [{type: volume, source: v, target: /v}]}", "environment.mounts[0].type: volume"),
@@ -57,8 +56,6 @@ const CONFIGS: &[(&str, &str)] = &[
     ("tasks: [{path: p, overwrite: true}]", "tasks[0].overwrite"),
     ("tasks: [{path: p, download_dir: d}]", "tasks[0].download_dir"),
     ("artifacts: [{source: /a, service: db}]", "artifacts[0].service: db"),
-    ("extra_instruction_paths: [x.md]", "extra_instruction_paths"),
-    ("extra_instructions: [x]", "extra_instructions"),
     ("source_jobs: [{action: diff, type: local, path: j}]", "source_jobs[0].action: diff"),
 ];
 

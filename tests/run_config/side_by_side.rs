@@ -1,10 +1,13 @@
 //! The same command lines through real Harbor: its resolved config and ours, value by value.
 //!
-//! Harbor is found by `PILOTHOUSE_HARBOR_0_26` and `PILOTHOUSE_HARBOR_0_21` (paths of the program).
+//! Harbor is found by `PILOTHOUSE_HARBOR_0_26` and `PILOTHOUSE_HARBOR_0_21` (paths of the program). All
+//! command lines go through one process of its Python (`tests/interop/print_config.py`), which takes
+//! seconds; with `PILOTHOUSE_HARBOR_FULL=1` each starts the program itself, which takes minutes.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use pilothouse::harbor::run_config::{Format, HarborVersion, Host, RunConfig, read_config, resolve as resolve_flags};
 use serde_json::Value;
@@ -69,14 +72,40 @@ const LINES: &[(bool, &[&str])] = &[
     (true, &["-p", "tasks", "--override-cpus", "2"]),
 ];
 
-fn harbor(program: &str, dir: &Path, args: &[&str]) -> Value {
-    let mut command = Command::new(program);
-    command.arg("run").args(args).args(["--job-name", "j", "--print-config"]).current_dir(dir);
-    let out = command.env("HARBOR_TELEMETRY", "0").env("LITELLM_LOCAL_MODEL_COST_MAP", "True").output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    let begin = text.find('{').unwrap_or(0);
-    serde_json::from_str(&text[begin..])
-        .unwrap_or_else(|e| panic!("{args:?}: {e}\n{text}{}", String::from_utf8_lossy(&out.stderr)))
+/// What a Harbor prints for each command line.
+fn harbor(program: &str, dir: &Path, lines: &[Vec<&str>]) -> Vec<Value> {
+    let whole = lines.iter().map(|args| [args.as_slice(), &["--job-name", "j", "--print-config"]].concat());
+    let texts: Vec<(String, String)> = if std::env::var("PILOTHOUSE_HARBOR_FULL").is_ok_and(|full| full == "1") {
+        let run = |args: Vec<&str>| {
+            let mut command = Command::new(program);
+            command.arg("run").args(args).current_dir(dir).env("HARBOR_TELEMETRY", "0");
+            let out = command.env("LITELLM_LOCAL_MODEL_COST_MAP", "True").output().unwrap();
+            let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+            (text(&out.stdout), text(&out.stderr))
+        };
+        whole.map(run).collect()
+    } else {
+        let python = Path::new(program).with_file_name("python");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/print_config.py");
+        let mut command = Command::new(&python);
+        command.arg(script).current_dir(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{}: {e}", python.display()));
+        let text: String = whole.map(|args| format!("{}\n", serde_json::json!(args))).collect();
+        // It answers only when it has all.
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let out = child.wait_with_output().unwrap();
+        let answers = String::from_utf8_lossy(&out.stdout).into_owned();
+        assert!(out.status.success(), "{answers}{}", String::from_utf8_lossy(&out.stderr));
+        let answers = answers.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let text = |value: &Value| value.as_str().unwrap().to_string();
+        answers.map(|answer| (text(&answer["out"]), text(&answer["err"]))).collect()
+    };
+    assert_eq!(texts.len(), lines.len());
+    let read = |(args, (out, err)): (&Vec<&str>, (String, String))| {
+        let begin = out.find('{').unwrap_or(0);
+        serde_json::from_str(&out[begin..]).unwrap_or_else(|e| panic!("{args:?}: {e}\n{out}{err}"))
+    };
+    lines.iter().zip(texts).map(read).collect()
 }
 
 fn place() -> tempfile::TempDir {
@@ -121,14 +150,24 @@ fn the_newest_harbor_resolves_the_same() {
         return skipped("no Harbor 0.26 (PILOTHOUSE_HARBOR_0_26)");
     };
     let dir = place();
-    for (_, args) in LINES {
-        let theirs = harbor(&program, dir.path(), args);
-        let config = ours(dir.path(), args, HarborVersion::V0_26);
-        assert_eq!(config.to_json(&no_env), theirs, "{args:?}");
-        // What we print, Harbor reads as the same: both forms.
-        for (format, name) in [(Format::Json, "p.json"), (Format::Yaml, "p.yaml")] {
-            fs::write(dir.path().join(name), config.print_config(format, &no_env).text).unwrap();
-            assert_eq!(harbor(&program, dir.path(), &["-c", name]), theirs, "{args:?} through {name}");
+    let configs: Vec<RunConfig> = LINES.iter().map(|(_, args)| ours(dir.path(), args, HarborVersion::V0_26)).collect();
+    // What we print, Harbor reads as the same: both forms.
+    let mut printed = Vec::new();
+    for (i, config) in configs.iter().enumerate() {
+        for (format, end) in [(Format::Json, "json"), (Format::Yaml, "yaml")] {
+            let name = format!("printed-{i}.{end}");
+            fs::write(dir.path().join(&name), config.print_config(format, &no_env).text).unwrap();
+            printed.push(name);
+        }
+    }
+    let lines = LINES.iter().map(|(_, args)| args.to_vec());
+    let lines: Vec<Vec<&str>> = lines.chain(printed.iter().map(|name| vec!["-c", name])).collect();
+    let theirs = harbor(&program, dir.path(), &lines);
+    let (typed, read) = theirs.split_at(LINES.len());
+    for (i, config) in configs.iter().enumerate() {
+        assert_eq!(config.to_json(&no_env), typed[i], "{:?}", lines[i]);
+        for back in &read[2 * i..][..2] {
+            assert_eq!(*back, typed[i], "{:?} printed", lines[i]);
         }
     }
 }
@@ -139,14 +178,19 @@ fn harbor_0_21_resolves_the_same() {
         return skipped("no Harbor 0.21 (PILOTHOUSE_HARBOR_0_21)");
     };
     let dir = place();
-    for (_, args) in LINES.iter().filter(|(newer, _)| !newer) {
-        let theirs = harbor(&program, dir.path(), args);
-        let config = ours(dir.path(), args, HarborVersion::V0_21);
-        let read = |value: &Value| read_config(value.to_string().as_bytes(), "x.json", HarborVersion::V0_21).unwrap();
+    let mut lines: Vec<Vec<&str>> = LINES.iter().filter(|(newer, _)| !newer).map(|(_, args)| args.to_vec()).collect();
+    let configs: Vec<RunConfig> = lines.iter().map(|args| ours(dir.path(), args, HarborVersion::V0_21)).collect();
+    let names: Vec<String> = (0..configs.len()).map(|i| format!("printed-{i}.json")).collect();
+    for (config, name) in configs.iter().zip(&names) {
+        fs::write(dir.path().join(name), config.print_config(Format::Json, &no_env).text).unwrap();
+    }
+    lines.extend(names.iter().map(|name| vec!["-c", name.as_str()]));
+    let theirs = harbor(&program, dir.path(), &lines);
+    let read = |value: &Value| read_config(value.to_string().as_bytes(), "x.json", HarborVersion::V0_21).unwrap();
+    for (i, config) in configs.iter().enumerate() {
         // Secrets are masked in both; so compare what is left in ours.
-        let expected = read(&theirs);
-        assert_eq!(read(&config.to_json(&no_env)), expected, "{args:?}");
-        fs::write(dir.path().join("p.json"), config.print_config(Format::Json, &no_env).text).unwrap();
-        assert_eq!(read(&harbor(&program, dir.path(), &["-c", "p.json"])), expected, "{args:?} printed");
+        let expected = read(&theirs[i]);
+        assert_eq!(read(&config.to_json(&no_env)), expected, "{:?}", lines[i]);
+        assert_eq!(read(&theirs[configs.len() + i]), expected, "{:?} printed", lines[i]);
     }
 }

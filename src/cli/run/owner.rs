@@ -8,8 +8,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
+use super::resume::Taken;
+use crate::environment::OwnerLabel;
 use crate::environment::docker::DockerEngine;
-use crate::harbor::write::Claimant;
+use crate::harbor::write::lease::LeaseNote;
+use crate::harbor::write::{Claimant, JobWriter, WriteError};
+use crate::job::Stamp;
 use crate::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Places, Plan, RunError};
 
 /// After the job's end, for what still runs aside.
@@ -107,10 +111,32 @@ impl Owner {
 }
 
 async fn begin(prepared: Prepared, terms: Terms) -> Result<(Job, Open, Begun), Refusal> {
-    let Prepared { plan, kind, .. } = prepared;
-    let open = Open::new(kind, &plan, terms.scratch, terms.preflight, &terms.tell).await?;
+    let Prepared { plan, kind, again, .. } = prepared;
+    let refuse = |e: WriteError| Refusal::of(&e.to_string());
+    if again.is_none() && kind == Kind::Docker && terms.preflight {
+        super::preflight::docker(&plan, &terms.tell).await?;
+    }
+    // The directory comes first: whatever is made after it can be found by its id.
+    let (plan, mut writer) = match again {
+        None => {
+            let writer = plan.begin(&terms.who).map_err(refuse)?;
+            (plan, writer)
+        }
+        Some(again) => {
+            let Taken { plan, folder, lease } = super::resume::take(again, kind, &terms).await?;
+            let writer = plan.go_on(folder, lease, Stamp::now()).map_err(refuse)?;
+            (plan, writer)
+        }
+    };
     let begun = (plan.id.clone(), plan.dir());
-    match Job::begin(plan, &terms.who, open.places()) {
+    let open = match Open::new(kind, &plan, &writer, terms.scratch).await {
+        Ok(open) => open,
+        Err(refusal) => {
+            let _ = writer.give_up(Stamp::now());
+            return Err(refusal);
+        }
+    };
+    match Job::with(plan, writer, &terms.who, open.places()) {
         Ok((job, control)) => Ok((job, open, Begun { control, id: begun.0, dir: begun.1 })),
         Err(error) => {
             open.close().await;
@@ -130,13 +156,7 @@ impl Open {
     ///
     /// # Errors
     /// With the remedy.
-    pub(super) async fn new(
-        kind: Kind,
-        plan: &Plan,
-        scratch: Option<PathBuf>,
-        preflight: bool,
-        tell: &Tell,
-    ) -> Result<Open, Refusal> {
+    async fn new(kind: Kind, plan: &Plan, writer: &JobWriter, scratch: Option<PathBuf>) -> Result<Open, Refusal> {
         match kind {
             Kind::Local => {
                 let root = match scratch {
@@ -149,10 +169,7 @@ impl Open {
             Kind::Docker => {
                 let refuse = |e: crate::environment::EnvError| Refusal::of(&e.to_string());
                 let engine = DockerEngine::connect().await.map_err(refuse)?;
-                if preflight {
-                    super::preflight::docker(&engine, plan, tell).await?;
-                }
-                let owner = owner_words();
+                let owner = owner_label(writer.lease(), &plan.dir()).to_string();
                 let places = DockerPlaces::open(engine, plan, &owner).await.map_err(refuse)?;
                 Ok(Open { docker: Some(Arc::new(places)), scratch: None })
             }
@@ -192,8 +209,14 @@ fn private(dir: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
-/// `host:pid`, for the labels of what is made.
-fn owner_words() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", host.trim(), std::process::id())
+/// Who makes what the labels are on, in the words of its lease.
+fn owner_label(lease: &LeaseNote, dir: &Path) -> OwnerLabel {
+    OwnerLabel {
+        pid: lease.pid,
+        started: lease.started,
+        boot_id: lease.boot_id.clone(),
+        pid_namespace: lease.pid_namespace.clone(),
+        host: lease.host.clone(),
+        job_dir: std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()),
+    }
 }

@@ -13,7 +13,8 @@ use crate::scheduler::Plan;
 ///
 /// # Errors
 /// What would fail every trial.
-pub async fn docker(engine: &DockerEngine, plan: &Plan, tell: &Tell) -> Result<(), Refusal> {
+pub async fn docker(plan: &Plan, tell: &Tell) -> Result<(), Refusal> {
+    let engine = DockerEngine::connect().await.map_err(|e| Refusal::of(&e.to_string()))?;
     let images: BTreeSet<&str> = plan
         .trials
         .iter()

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use super::super::pack::{self, Packed};
 use super::super::pipe::{PipeReader, feed, pipe};
-use super::super::unpack::{Manner, only_file, unpack};
-use super::super::{Caps, EnvError, Fetched, FileBytes, Trouble, Upload, plain_path};
+use super::super::unpack::{Manner, only_file, unpack_part};
+use super::super::{Caps, EnvError, Exclude, Fetched, FileBytes, Trouble, Upload, plain_path};
 use super::container::DockerEnvironment;
 use super::{DockerEngine, calls};
 use crate::harbor::Dir;
@@ -128,7 +128,13 @@ impl DockerEnvironment {
         })
     }
 
-    pub(super) async fn take_tree(&self, from: &str, into: &Path, caps: Caps) -> Result<Fetched, EnvError> {
+    pub(super) async fn take_tree(
+        &self,
+        from: &str,
+        into: &Path,
+        caps: Caps,
+        without: Exclude,
+    ) -> Result<Fetched, EnvError> {
         let call = format!("download {from}");
         let from = plain_path(&call, from)?;
         if from == "/" {
@@ -143,7 +149,7 @@ impl DockerEnvironment {
         }
         let into = Dir::open(into).map_err(|e| EnvError::io(&call, &e))?;
         // The engine puts the last part of the path before every name.
-        self.take(&call, &from, move |reader| unpack(reader, &into, caps, Manner::Careful, 1)).await
+        self.take(&call, &from, move |reader| unpack_part(reader, &into, caps, Manner::Careful, 1, &without)).await
     }
 
     /// Streams an archive out to a thread. The reader may stop early; then the transfer is dropped.

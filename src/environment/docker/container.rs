@@ -1,26 +1,22 @@
 //! One container for one trial.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bollard::models::{ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount as EngineMount, MountType};
-use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, InspectContainerOptions, KillContainerOptions, LogsOptionsBuilder,
-    RemoveContainerOptionsBuilder, StartContainerOptions,
-};
-use futures_util::StreamExt;
-use rustix::fs::{Mode, OFlags};
+use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions, RemoveContainerOptionsBuilder};
 use tokio::sync::watch;
 
 use super::super::error::tidy;
+use super::super::subnet::Pool;
 use super::super::{
-    Act, Caps, Command, Description, EnvError, Environment, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
-    ProbeAnswer, Role, Trouble, Upload, pack::Packed, plain_path,
+    Act, Caps, Command, Description, EnvError, Environment, Exclude, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
+    ProbeAnswer, Role, Trouble, Upload, pack::Packed,
 };
 use super::events::Seen;
-use super::{DockerEngine, calls, ownership_refusal};
+use super::images::BuildSpec;
+use super::networks::JobNetwork;
+use super::{DockerEngine, calls, create, ownership_refusal};
 
 /// Most processes in a container when nothing else is said. The engine's own default is no limit: a
 /// fork bomb would take the machine down.
@@ -40,25 +36,45 @@ pub enum NetworkChoice {
     None,
     /// The network of that name.
     Named(String),
+    /// One of its own, cut from this range (the engine's own choice when None); made at the start and
+    /// removed at the stop.
+    Own(Option<Pool>),
+}
+
+/// Where an image comes from.
+#[derive(Debug, Clone)]
+pub enum ImageSource {
+    /// It is here.
+    Here,
+    /// It is pulled where it is not here.
+    Pull,
+    /// It is built; [`ContainerSpec::image`] is its name.
+    Build(BuildSpec),
 }
 
 /// What a container is made from.
 #[derive(Debug, Clone)]
 pub struct ContainerSpec {
-    /// Image name or id; expected to be here.
+    /// Image name or id.
     pub image: String,
+    /// Where it comes from.
+    pub source: ImageSource,
     /// Whose it is; its name is made from the trial's.
     pub labels: Labels,
     /// Processors; None: no limit.
     pub cpus: Option<f64>,
-    /// Bytes of memory, swap included; None: no limit.
+    /// Bytes of memory; None: no limit.
     pub memory: Option<u64>,
+    /// As much swap again; else the memory limit includes swap.
+    pub swap: bool,
     /// Most processes.
     pub pids: i64,
     /// An init as PID 1, which reaps orphans.
     pub init: bool,
     /// Directories of this machine that are visible inside. Writable ones are opened to every user.
     pub mounts: Vec<Mount>,
+    /// The operator's own: visible inside as they are, neither opened nor handed over.
+    pub volumes: Vec<Mount>,
     /// Variables of every process.
     pub env: Vec<(String, String)>,
     /// Working directory; None: the image's.
@@ -69,6 +85,8 @@ pub struct ContainerSpec {
     pub extra_hosts: Vec<String>,
     /// User and group that the mounted directories are handed over to; None where that is root.
     pub owner: Option<(u32, u32)>,
+    /// What differs besides from how Harbor starts one, a line each, for the record.
+    pub remarks: Vec<String>,
 }
 
 impl ContainerSpec {
@@ -76,17 +94,21 @@ impl ContainerSpec {
     pub fn new(image: &str, labels: Labels) -> ContainerSpec {
         ContainerSpec {
             image: image.to_string(),
+            source: ImageSource::Here,
             labels,
             cpus: None,
             memory: None,
+            swap: false,
             pids: PIDS_DEFAULT,
             init: true,
             mounts: Vec::new(),
+            volumes: Vec::new(),
             env: Vec::new(),
             workdir: None,
             network: NetworkChoice::None,
             extra_hosts: Vec::new(),
             owner: None,
+            remarks: Vec::new(),
         }
     }
 }
@@ -124,11 +146,13 @@ pub struct DockerEnvironment {
 }
 
 #[derive(Debug, Default)]
-struct State {
-    id: Option<String>,
-    seen: Option<watch::Receiver<Seen>>,
+pub(super) struct State {
+    pub(super) id: Option<String>,
+    pub(super) seen: Option<watch::Receiver<Seen>>,
     suspect: Option<String>,
-    stopped: bool,
+    pub(super) stopped: bool,
+    /// Its own network, once it is made.
+    pub(super) network: Option<JobNetwork>,
 }
 
 impl DockerEnvironment {
@@ -138,7 +162,7 @@ impl DockerEnvironment {
     /// Mounts under an engine that would give files to the wrong owner, or that does not see this
     /// machine's files.
     pub fn new(engine: DockerEngine, spec: ContainerSpec) -> Result<DockerEnvironment, EnvError> {
-        if !spec.mounts.is_empty() {
+        if !spec.mounts.is_empty() || !spec.volumes.is_empty() {
             if let Some(refusal) = ownership_refusal(&engine.facts().security) {
                 return Err(refusal);
             }
@@ -148,7 +172,7 @@ impl DockerEnvironment {
                 return Err(EnvError::new(Trouble::Unsupported, "mount directories", &detail, remedy));
             }
         }
-        let name = container_name(&spec.labels);
+        let name = create::container_name(&spec.labels);
         Ok(DockerEnvironment { engine, spec, name, state: Mutex::default() })
     }
 
@@ -160,7 +184,7 @@ impl DockerEnvironment {
         &self.spec
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -215,81 +239,6 @@ impl DockerEnvironment {
         }
     }
 
-    async fn bring_up(&self) -> Result<(), EnvError> {
-        if self.state().id.is_some() || self.state().stopped {
-            let detail = "a container is started once";
-            return Err(EnvError::new(Trouble::Conflict, &format!("start container {}", self.name), detail, ""));
-        }
-        open_mounts(&self.spec.mounts)?;
-        let options = CreateContainerOptionsBuilder::default().name(&self.name).build();
-        let created = self.engine.docker().create_container(Some(options), self.request()?);
-        let id = self.engine.call(&calls::CREATE, &self.name, created).await?.id;
-        let seen = self.engine.inner.watch.begin(&id);
-        {
-            let mut state = self.state();
-            state.id = Some(id.clone());
-            state.seen = Some(seen);
-        }
-        let started = self.engine.docker().start_container(&id, None::<StartContainerOptions>);
-        self.engine.call(&calls::START, &self.name, started).await?;
-        match self.inspected(&id).await? {
-            Found::Running | Found::Paused => Ok(()),
-            Found::Ended(code) => {
-                let log = self.log_tail(&id).await;
-                let detail = format!("it ended at once with exit code {}: {log}", code.unwrap_or(-1));
-                let remedy = "the image's entrypoint must run its arguments, and the image must have sh";
-                Err(EnvError::new(Trouble::Died, &format!("start container {}", self.name), &detail, remedy))
-            }
-        }
-    }
-
-    fn request(&self) -> Result<ContainerCreateBody, EnvError> {
-        let spec = &self.spec;
-        let mut mounts = Vec::new();
-        for mount in &spec.mounts {
-            let host = mount.host.to_str().ok_or_else(|| {
-                EnvError::new(Trouble::Path, "mount a directory", "its path is not UTF-8", "rename it")
-            })?;
-            mounts.push(EngineMount {
-                target: Some(plain_path("mount a directory", &mount.inside)?),
-                source: Some(host.to_string()),
-                typ: Some(MountType::BIND),
-                read_only: Some(mount.read_only),
-                ..EngineMount::default()
-            });
-        }
-        let memory = spec.memory.and_then(|m| i64::try_from(m).ok());
-        let network = match &spec.network {
-            NetworkChoice::None => "none".to_string(),
-            NetworkChoice::Named(name) => name.clone(),
-        };
-        let log =
-            HashMap::from([("max-size".to_string(), "1m".to_string()), ("max-file".to_string(), "1".to_string())]);
-        let host = HostConfig {
-            // Rounded to what the scheduler of the kernel can tell apart.
-            #[allow(clippy::cast_possible_truncation)]
-            nano_cpus: spec.cpus.map(|c| (c.clamp(0.0, 1e6) * 1e9).round() as i64),
-            memory,
-            memory_swap: memory,
-            pids_limit: Some(spec.pids),
-            init: Some(spec.init),
-            mounts: Some(mounts),
-            network_mode: Some(network),
-            extra_hosts: (!spec.extra_hosts.is_empty()).then(|| spec.extra_hosts.clone()),
-            log_config: Some(HostConfigLogConfig { typ: Some("json-file".to_string()), config: Some(log) }),
-            ..HostConfig::default()
-        };
-        Ok(ContainerCreateBody {
-            image: Some(spec.image.clone()),
-            cmd: Some(vec!["sh".to_string(), "-c".to_string(), "sleep infinity".to_string()]),
-            env: Some(spec.env.iter().map(|(k, v)| format!("{k}={v}")).collect()),
-            working_dir: spec.workdir.clone(),
-            labels: Some(spec.labels.pairs().into_iter().collect()),
-            host_config: Some(host),
-            ..ContainerCreateBody::default()
-        })
-    }
-
     /// The engine's word about it.
     pub(super) async fn inspected(&self, id: &str) -> Result<Found, EnvError> {
         let asked = self.engine.docker().inspect_container(id, None::<InspectContainerOptions>);
@@ -314,22 +263,6 @@ impl DockerEnvironment {
         let found = self.engine.call(&calls::INSPECT, &self.name, asked).await?;
         let networks = found.network_settings.and_then(|n| n.networks).unwrap_or_default();
         Ok(networks.get(network).and_then(|n| n.ip_address.clone()).filter(|a| !a.is_empty()))
-    }
-
-    async fn log_tail(&self, id: &str) -> String {
-        let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail("5").build();
-        let mut words = String::new();
-        let read = async {
-            let mut stream = std::pin::pin!(self.engine.docker().logs(id, Some(options)));
-            while let Some(Ok(piece)) = stream.next().await {
-                words.push_str(&String::from_utf8_lossy(&piece.into_bytes()));
-                if words.len() > 4096 {
-                    break;
-                }
-            }
-        };
-        let _ = tokio::time::timeout(calls::LOGS.limit, read).await;
-        if words.is_empty() { "it said nothing".to_string() } else { tidy(&words) }
     }
 
     pub(super) async fn look_alive(&self) -> Result<Life, EnvError> {
@@ -411,15 +344,18 @@ impl DockerEnvironment {
         let target = id.clone().unwrap_or_else(|| self.name.clone());
         let killed = self.engine.docker().kill_container(&target, None::<KillContainerOptions>);
         let killed = self.engine.call(&calls::KILL, &self.name, killed).await;
-        if matches!(&killed, Err(e) if e.trouble == Trouble::NotFound) {
-            self.forget(id.as_deref());
-            return Ok(());
-        }
-        let removed = remove_container(&self.engine, &target, &self.name).await;
+        let removed = match killed {
+            Err(e) if e.trouble == Trouble::NotFound => Ok(()),
+            _ => remove_container(&self.engine, &target, &self.name).await,
+        };
         if removed.is_ok() {
             self.forget(id.as_deref());
         }
-        removed
+        let network = self.state().network.clone();
+        match network {
+            Some(network) => removed.and(self.engine.remove_network(&network).await),
+            None => removed,
+        }
     }
 
     fn forget(&self, id: Option<&str>) {
@@ -468,41 +404,6 @@ pub(super) fn died(call: &str, code: Option<i64>) -> EnvError {
     EnvError::new(Trouble::Died, call, &detail, "look who stopped it: the engine's log, another user, a restart")
 }
 
-/// A name that engines take, told from an earlier attempt's by its end.
-fn container_name(labels: &Labels) -> String {
-    let stem = labels.trial.as_deref().unwrap_or(&labels.job);
-    let stem: String = stem
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-') { c } else { '-' })
-        .take(64)
-        .collect();
-    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_nanos());
-    let salt = nanos ^ (u128::from(std::process::id()) << 20);
-    format!("pilothouse-{stem}-{:08x}", salt & 0xffff_ffff)
-}
-
-/// Looks at the sources of mounts, and opens the writable ones to the users inside.
-fn open_mounts(mounts: &[Mount]) -> Result<(), EnvError> {
-    for mount in mounts {
-        let call = format!("mount {} at {}", mount.host.display(), mount.inside);
-        let wrong = |e: rustix::io::Errno| {
-            let detail = format!("{}: {}", mount.host.display(), std::io::Error::from(e));
-            EnvError::new(Trouble::Mount, &call, &detail, "make the directory before the start; links are not followed")
-        };
-        if !mount.host.is_absolute() {
-            return Err(EnvError::new(Trouble::Path, &call, "the path is not absolute", "give an absolute path"));
-        }
-        if mount.read_only {
-            rustix::fs::stat(&mount.host).map_err(wrong)?;
-            continue;
-        }
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = rustix::fs::open(&mount.host, flags, Mode::empty()).map_err(wrong)?;
-        rustix::fs::fchmod(&dir, Mode::from_raw_mode(0o777)).map_err(wrong)?;
-    }
-    Ok(())
-}
-
 impl Environment for DockerEnvironment {
     fn start(&self) -> Act<'_, ()> {
         Box::pin(self.bring_up())
@@ -527,8 +428,8 @@ impl Environment for DockerEnvironment {
         Box::pin(self.take_file(from, cap))
     }
 
-    fn download_tree<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps) -> Act<'a, Fetched> {
-        Box::pin(async move { self.take_tree(from, &into, caps).await })
+    fn download_part<'a>(&'a self, from: &'a str, into: PathBuf, caps: Caps, without: Exclude) -> Act<'a, Fetched> {
+        Box::pin(async move { self.take_tree(from, &into, caps, without).await })
     }
 
     fn is_alive(&self) -> Act<'_, Life> {
@@ -559,14 +460,17 @@ impl Environment for DockerEnvironment {
         summary.push_str(match &spec.network {
             NetworkChoice::None => ", no network",
             NetworkChoice::Named(_) => ", job network",
+            NetworkChoice::Own(_) => ", network of its own",
         });
         let mut deviations = vec![format!("at most {} processes", spec.pids)];
         if spec.init {
             deviations.push("an init is PID 1".to_string());
         }
-        if spec.memory.is_some() {
+        if spec.memory.is_some() && !spec.swap {
             deviations.push("the memory limit includes swap".to_string());
         }
+        deviations.push("what PID 1 prints is kept up to 1 MiB".to_string());
+        deviations.extend(spec.remarks.iter().map(|remark| tidy(remark)));
         Description { kind: "docker", summary: tidy(&summary), id: self.state().id.clone(), deviations }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
 
 use bollard::models::BuildInfo;
 use bollard::query_parameters::{BuildImageOptionsBuilder, CreateImageOptionsBuilder};
@@ -14,6 +15,11 @@ use super::super::pipe::pipe;
 use super::super::{EnvError, Labels, Trouble, pack};
 use super::archive::pieces;
 use super::{DockerEngine, calls};
+
+/// Longest pull of one image that still makes progress.
+const PULL_WHOLE: Duration = Duration::from_secs(2 * 3600);
+/// Before an image that could not be pulled is asked for again.
+const PULL_AGAIN: Duration = Duration::from_secs(60);
 
 /// How far a pull or a build is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +34,26 @@ pub struct Progress {
     pub bytes_known: u64,
     /// The engine's last line, safe to print.
     pub line: String,
+}
+
+/// What becomes of an image that is to be here.
+#[derive(Debug, Clone)]
+pub enum ImageNews {
+    /// It is not here; the pull begins.
+    Begun,
+    /// How far the pull is.
+    Progress(Progress),
+    /// It is here, or why not.
+    Done(Result<Pulled, EnvError>),
+}
+
+/// How an image came to be here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pulled {
+    /// It was here.
+    Here,
+    /// It was pulled.
+    Now,
 }
 
 /// What to build.
@@ -98,6 +124,61 @@ impl DockerEngine {
         let (machine, system) = (found.architecture.unwrap_or_default(), found.os.unwrap_or_default());
         fits(image, &machine, &system, &self.facts().architecture)?;
         Ok(Some(found.id.unwrap_or_default()))
+    }
+
+    /// Makes sure that images are here: those that are not are pulled, `at_a_time` at a time. Gives every
+    /// image once, in the order in which they are done; one that can not be had holds up no other.
+    pub async fn pull_all(
+        &self,
+        images: &[String],
+        at_a_time: usize,
+        news: &(dyn Fn(&str, &ImageNews) + Send + Sync),
+    ) -> Vec<(String, Result<Pulled, EnvError>)> {
+        let pulls = images.iter().map(|image| async move {
+            let done = match self.image(image).await {
+                Ok(Some(_)) => Ok(Pulled::Here),
+                Ok(None) => {
+                    news(image, &ImageNews::Begun);
+                    let progress = |p: &Progress| news(image, &ImageNews::Progress(p.clone()));
+                    self.pull_if_missing(image, &progress).await.map(|_| Pulled::Now)
+                }
+                Err(e) => Err(e),
+            };
+            news(image, &ImageNews::Done(done.clone()));
+            (image.clone(), done)
+        });
+        futures_util::stream::iter(pulls).buffer_unordered(at_a_time.max(1)).collect().await
+    }
+
+    /// The id of an image, pulled where it is not here. One that could not be had is not asked for again
+    /// for a minute: every trial of it would wait for the same answer.
+    ///
+    /// # Errors
+    /// As [`DockerEngine::pull`].
+    pub async fn pull_if_missing(
+        &self,
+        image: &str,
+        progress: &(dyn Fn(&Progress) + Send + Sync),
+    ) -> Result<String, EnvError> {
+        if let Some(id) = self.image(image).await? {
+            return Ok(id);
+        }
+        let lock = self.build_lock(&format!("pull {image}"));
+        let _one = lock.lock().await;
+        if let Some(id) = self.image(image).await? {
+            return Ok(id);
+        }
+        let failed = || self.inner.failed_pulls.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, error)) = failed().get(image)
+            && at.elapsed() < PULL_AGAIN
+        {
+            return Err(error.clone());
+        }
+        let pulled = self.pull(image, PULL_WHOLE, progress).await;
+        if let Err(e) = &pulled {
+            failed().insert(image.to_string(), (Instant::now(), e.clone()));
+        }
+        pulled
     }
 
     /// Pulls an image and checks it; `limit` is for the whole of it.

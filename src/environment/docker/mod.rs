@@ -19,6 +19,7 @@ mod archive;
 mod calls;
 pub mod compose;
 mod container;
+mod create;
 mod events;
 mod exec;
 mod images;
@@ -26,8 +27,8 @@ mod leftovers;
 mod networks;
 
 pub use address::{Address, parse_address};
-pub use container::{ContainerSpec, DockerEnvironment, NetworkChoice, PIDS_DEFAULT, proxy_variables};
-pub use images::{BuildSpec, Progress};
+pub use container::{ContainerSpec, DockerEnvironment, ImageSource, NetworkChoice, PIDS_DEFAULT, proxy_variables};
+pub use images::{BuildSpec, ImageNews, Progress, Pulled};
 pub use networks::{Isolation, JobNetwork};
 
 use calls::Call;
@@ -49,6 +50,8 @@ struct Inner {
     watch: Arc<events::Watch>,
     follower: tokio::task::JoinHandle<()>,
     builds: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Option<String>>>>>,
+    /// Pulls that failed, and when.
+    failed_pulls: Mutex<HashMap<String, (std::time::Instant, EnvError)>>,
 }
 
 impl Drop for Inner {
@@ -124,7 +127,8 @@ impl DockerEngine {
         // From the engine's own clock on: nothing between now and the first look is lost.
         let since = info.system_time.and_then(|t| t.parse().ok());
         let follower = tokio::spawn(events::follow(docker.clone(), Arc::clone(&watch), since));
-        let inner = Inner { docker, address, facts, watch, follower, builds: Mutex::default() };
+        let inner =
+            Inner { docker, address, facts, watch, follower, builds: Mutex::default(), failed_pulls: Mutex::default() };
         Ok(DockerEngine { inner: Arc::new(inner) })
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bollard::models::{Ipam, IpamConfig, Network, NetworkCreateRequest};
 use bollard::query_parameters::ListNetworksOptionsBuilder;
 
-use super::super::labels::{JOB, ROLE};
+use super::super::labels::{JOB, ROLE, TRIAL};
 use super::super::subnet::{Pool, Subnet, routes};
 use super::super::{EnvError, Environment, Labels, Role, Trouble};
 use super::container::{ContainerSpec, DockerEnvironment, NetworkChoice};
@@ -59,19 +59,57 @@ impl DockerEngine {
             });
         }
         let stem: String = labels.job.chars().filter(char::is_ascii_alphanumeric).take(32).collect();
-        let name = format!("pilothouse-{stem}");
-        let Some(pool) = pool else {
-            let id = self.create_network(&name, &labels, None).await?;
-            let subnet = self.networks().await?.iter().find(|n| n.id.as_deref() == Some(&id)).map(subnets);
-            return Ok(JobNetwork { name, id, subnet: subnet.and_then(|s| s.first().copied()) });
-        };
-        let mut used: Vec<Subnet> = networks.iter().flat_map(subnets).collect();
+        self.new_network(&format!("pilothouse-{stem}"), &labels, pool).await
+    }
+
+    /// What is taken of the ranges of addresses, by the engine's networks and this machine's routes.
+    async fn used(&self) -> Result<Vec<Subnet>, EnvError> {
+        let mut used: Vec<Subnet> = self.networks().await?.iter().flat_map(subnets).collect();
         if self.address().is_local() {
             used.extend(routes(&std::fs::read_to_string("/proc/net/route").unwrap_or_default()));
         }
+        Ok(used)
+    }
+
+    /// How many more networks there is room for, in a range or in what the engine takes by itself.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn free_networks(&self, pool: Option<&Pool>) -> Result<u64, EnvError> {
+        let used = self.used().await?;
+        let pools = match pool {
+            Some(pool) => vec![*pool],
+            None => {
+                let info = self.call(&calls::INFO, "", self.docker().info()).await?;
+                let own = info.default_address_pools.unwrap_or_default();
+                let own = own.into_iter().filter_map(|p| Pool::new(p.base?.parse().ok()?, u8::try_from(p.size?).ok()?));
+                let own: Vec<Pool> = own.collect();
+                if own.is_empty() { built_in() } else { own }
+            }
+        };
+        Ok(pools.iter().map(|pool| pool.free(&used).count() as u64).sum())
+    }
+
+    /// A new network out of `pool` (the engine's own choice when None), its containers kept apart.
+    ///
+    /// # Errors
+    /// [`Trouble::AddressPool`] when nothing is free.
+    pub(super) async fn new_network(
+        &self,
+        name: &str,
+        labels: &Labels,
+        pool: Option<&Pool>,
+    ) -> Result<JobNetwork, EnvError> {
+        let name = name.to_string();
+        let Some(pool) = pool else {
+            let id = self.create_network(&name, labels, None).await?;
+            let subnet = self.networks().await?.iter().find(|n| n.id.as_deref() == Some(&id)).map(subnets);
+            return Ok(JobNetwork { name, id, subnet: subnet.and_then(|s| s.first().copied()) });
+        };
+        let used = self.used().await?;
         let mut last = None;
         for subnet in pool.free(&used).take(TRIES) {
-            match self.create_network(&name, &labels, Some(subnet)).await {
+            match self.create_network(&name, labels, Some(subnet)).await {
                 Ok(id) => return Ok(JobNetwork { name, id, subnet: Some(subnet) }),
                 // Taken meanwhile, or by something that cannot be seen from here.
                 Err(e) if e.detail.to_ascii_lowercase().contains("overlap") => last = Some(e),
@@ -167,11 +205,19 @@ async fn knock(one: &DockerEnvironment, other: &DockerEnvironment, network: &str
     })
 }
 
+/// Where engines cut networks from when nobody tells them (the bridge of the engine takes one of them).
+fn built_in() -> Vec<Pool> {
+    let mut out: Vec<Pool> = (17..=31).filter_map(|n| Pool::new(format!("172.{n}.0.0/16").parse().ok()?, 16)).collect();
+    out.extend("192.168.0.0/16".parse().ok().and_then(|base| Pool::new(base, 20)));
+    out
+}
+
 fn is_of_job(network: &Network, labels: &Labels) -> bool {
     let has = network.labels.as_ref();
     let label = |key: &str| has.and_then(|l| l.get(key)).map(String::as_str);
     let apart = network.options.as_ref().and_then(|o| o.get(ICC)).is_some_and(|v| v == "false");
-    apart && label(JOB) == Some(&labels.job) && label(ROLE) == Some(labels.role.word())
+    let whole = label(TRIAL).is_none();
+    apart && whole && label(JOB) == Some(&labels.job) && label(ROLE) == Some(labels.role.word())
 }
 
 fn subnets(network: &Network) -> Vec<Subnet> {

@@ -12,9 +12,20 @@ pub const WAY: &str = "run it with harbor itself";
 const AGENTS: [&str; 2] = ["oracle", "nop"];
 /// Environments that pilothouse has.
 const PLACES: [&str; 2] = ["docker", "local"];
-/// Settings of the Docker environment that mean something here. Logs are always live on the host, which
-/// is what `auto_mounting` asks for.
-const SETTINGS: [&str; 1] = ["auto_mounting"];
+/// Settings of the Docker environment (`environment.kwargs`, `--ek`) that mean something here, with what
+/// they do.
+pub const SETTINGS: [(&str, &str); 10] = [
+    ("auto_mounting", "true or false; logs are always live on this machine, which is what it asks for"),
+    ("pids_limit", "most processes in a container (default 4096)"),
+    ("init", "false: no init as PID 1 (default true)"),
+    ("swap", "true: as much swap again as memory, as under Harbor (default false)"),
+    ("proxy", "true: HTTP_PROXY and the like of this process go into containers and builds (default false)"),
+    ("extra_hosts", "name:address,... for the hosts file of containers"),
+    ("volumes", "/here:/inside,... more directories or files, not writable inside"),
+    ("network_per_trial", "true: a network for each trial instead of one for the job (default false)"),
+    ("network_pool", "10.200.0.0/16[:24] where networks are cut from (default: the engine's choice)"),
+    ("output_cap_mb", "most MiB kept of what an agent or the tests print (default 256)"),
+];
 
 /// Something that pilothouse can't do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,9 +90,6 @@ pub fn unsupported(config: &RunConfig) -> Vec<Unsupported> {
             list.when(service != "main", what, "no compose services beside the task's container");
         }
     }
-    let instructions = "no agent here reads instructions yet";
-    list.when(!config.extra_instruction_paths.is_empty(), "extra_instruction_paths", instructions);
-    list.when(!config.extra_instructions.is_empty(), "extra_instructions", instructions);
     for (i, source) in config.source_jobs.iter().enumerate() {
         list.when(true, format!("source_jobs[{i}].action: {}", source.action), "no jobs that derive from others");
     }
@@ -102,7 +110,6 @@ fn environment(e: &EnvironmentConfig, list: &mut List) {
         let reserves = matches!(mode, ResourceMode::Request | ResourceMode::Guarantee);
         list.when(reserves, format!("{key}: {}", mode.word()), "Docker has limits, no reservations");
     }
-    list.when(e.override_storage_mb.is_some(), "environment.override_storage_mb", "Docker has no limit for storage");
     list.when(e.override_gpus.is_some_and(|n| n > 0), "environment.override_gpus", "no GPUs");
     list.when(e.override_tpu.is_some(), "environment.override_tpu", "no TPUs");
     for (i, mount) in e.mounts.iter().flatten().enumerate() {
@@ -115,7 +122,7 @@ fn environment(e: &EnvironmentConfig, list: &mut List) {
     }
     list.when(!e.extra_docker_compose.is_empty(), "environment.extra_docker_compose", "no compose");
     for setting in &e.kwargs {
-        let known = SETTINGS.contains(&setting.key.as_str());
+        let known = SETTINGS.iter().any(|(name, _)| *name == setting.key);
         list.when(!known, format!("environment.kwargs.{}", setting.key), "no such setting here");
     }
     list.when(!e.extra_allowed_hosts.is_empty(), "environment.extra_allowed_hosts", "no networks with an allow-list");

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::atomic::{Folder, Log, WriteError};
 use super::config::{JobConfig, MetricConfig, TrialConfig};
-use super::lease::{LEASE, Lease, LeaseLost};
+use super::lease::{LEASE, Lease, LeaseLost, LeaseNote};
 use super::lock::{JobLock, TrialLock};
 use super::result::TrialResult;
 use super::scrub::Scrub;
@@ -119,12 +119,17 @@ impl TrialFolder {
         &self.folder
     }
 
+    /// Whether something may still be written here.
+    pub(super) fn held(&self) -> Result<(), WriteError> {
+        still_held(&self.lost, &self.folder)
+    }
+
     /// Appends to `trial.log`.
     ///
     /// # Errors
     /// See [`WriteError`].
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
-        still_held(&self.lost, &self.folder)?;
+        self.held()?;
         self.log.line(&self.scrub.text(text))
     }
 
@@ -133,7 +138,7 @@ impl TrialFolder {
     /// # Errors
     /// [`WriteError::Exists`] when there is one: the first exception stays.
     pub fn exception(&self, traceback: &str) -> Result<(), WriteError> {
-        still_held(&self.lost, &self.folder)?;
+        self.held()?;
         self.folder.write_once("exception.txt", self.scrub.text(traceback).as_bytes())
     }
 
@@ -142,10 +147,20 @@ impl TrialFolder {
     /// # Errors
     /// See [`WriteError`].
     pub fn begin_step(&self, step: &str, modes: Modes) -> Result<Folder, WriteError> {
-        still_held(&self.lost, &self.folder)?;
+        self.held()?;
         let made = self.folder.make_or_open("steps", PRIVATE)?.make(step, PRIVATE)?;
         modes.make(&made)?;
         Ok(made)
+    }
+
+    /// Writes a note of our own beside Harbor's files, in place of one that may be there. The text is
+    /// JSON.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn note(&self, name: &str, json: &str) -> Result<(), WriteError> {
+        self.held()?;
+        self.folder.replace(name, self.scrub.json(json.to_string()).as_bytes())
     }
 }
 
@@ -249,6 +264,24 @@ impl JobWriter {
             spacing: SPACING,
             lost: Lost::default(),
         }
+    }
+
+    /// The lease under which the job is written.
+    pub fn lease(&self) -> &LeaseNote {
+        self.lease.note()
+    }
+
+    /// A job that can not begin after all: one without any trial goes away, any other is left.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn give_up(&mut self, now: Stamp) -> Result<(), WriteError> {
+        self.hold()?;
+        if directories(&self.folder)?.is_empty() && self.ended.is_empty() {
+            take_back(self.folder.path());
+            return Ok(());
+        }
+        self.leave(now)
     }
 
     /// The job dir.
@@ -359,14 +392,15 @@ impl JobWriter {
     /// See [`WriteError`].
     pub fn retry_trial(
         &mut self,
-        trial: TrialFolder,
+        trial: &TrialFolder,
         config: &TrialConfig,
         lock: &TrialLock,
         modes: Modes,
         now: Stamp,
     ) -> Result<TrialFolder, WriteError> {
         self.hold()?;
-        let TrialFolder { name, folder, .. } = trial;
+        let name = trial.name.clone();
+        let folder = self.folder.sub(&name)?;
         set_aside(&folder)?;
         self.ended.retain(|t| t.trial_name != name);
         self.cancelled.remove(&name);

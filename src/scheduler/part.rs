@@ -1,0 +1,156 @@
+//! What a trial of one step and each step of a longer one have in common: the agent's phase, artifacts,
+//! the verifier.
+
+use std::sync::Arc;
+
+use super::collect::{Wanted, collect, run_hooks};
+use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, stopped};
+use super::trial::Attempt;
+use crate::agent::Stage;
+use crate::environment::Environment;
+use crate::harbor::task::TaskStep;
+use crate::harbor::write::raised::Raised;
+use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierResult};
+use crate::verifier::{Verification, verify};
+
+/// A trial of one step, or a step of a trial.
+#[derive(Default)]
+pub(super) struct Part {
+    /// Name of the step; None for the trial itself.
+    pub step: Option<String>,
+    pub exception: Option<ExceptionInfo>,
+    pub agent_execution: Option<Timing>,
+    pub verifier: Option<Timing>,
+    pub agent_result: Option<AgentResult>,
+    pub verdict: Option<VerifierResult>,
+}
+
+impl Attempt {
+    /// The agent at work. What it fails of is noted and no failure of this; a stop is.
+    pub(super) async fn agent_phase(
+        &mut self,
+        environment: &dyn Environment,
+        step: &TaskStep,
+        part: &mut Part,
+    ) -> Result<(), Raised> {
+        let planned = Arc::clone(&self.planned);
+        let (task, config) = (&*planned.task, &planned.config);
+        let what = "Agent execution";
+        // Before the clock starts: the wait for a permit is nobody's time.
+        let _permit = match &self.permits {
+            Some(permits) => tokio::select! {
+                biased;
+                () = stopped(&mut self.cancel) => return Err(Raised::cancelled(what)),
+                permit = Arc::clone(permits).acquire_owned() => permit.ok(),
+            },
+            None => None,
+        };
+        part.agent_execution = begun();
+        part.agent_result = Some(AgentResult::default());
+        let logs = self.agent_logs().await.map_err(os_error(what))?;
+        let instruction = planned.instruction(step);
+        let env = given(&config.agent.env, what)?;
+        let stage = Stage {
+            environment,
+            task,
+            step,
+            instruction: &instruction,
+            logs: &logs,
+            env: &env,
+            output_cap: planned.settings.output_cap,
+            ledger: &self.ledger,
+        };
+        let base = config.agent.override_timeout_sec.filter(|s| *s > 0.0);
+        let base = base.or(task.config.agent_timeout(task.spec(step)));
+        let (own, general) = (config.agent_timeout_multiplier, config.timeout_multiplier);
+        let seconds = effective(base, config.agent.max_timeout_sec, own, general);
+        let limit = Limit { seconds, kind: "AgentTimeoutError", what };
+        let agent = Arc::clone(&self.agent);
+        let done = phase(&mut self.cancel, limit, agent.run(&stage)).await;
+        finished(&mut part.agent_execution);
+        match done {
+            Ok(result) => part.agent_result = Some(result),
+            Err(raised) if raised.is_cancelled() => return Err(raised),
+            Err(raised) => self.note(part, &raised).await,
+        }
+        self.say_remarks().await;
+        Ok(())
+    }
+
+    /// What the commands so far came to, where it is worth a line.
+    async fn say_remarks(&self) {
+        if let Some(remark) = self.ledger.all().last().and_then(|noted| noted.remark()) {
+            self.say(remark).await;
+        }
+    }
+
+    /// Whether it is to be graded after what happened to it.
+    pub(super) fn graded(&self, part: &Part) -> bool {
+        !self.planned.config.verifier.disable && part.exception.as_ref().is_none_or(|e| e.policy.should_grade)
+    }
+
+    /// Runs the tests. Their time is in the part, whatever comes of it.
+    pub(super) async fn grade(
+        &mut self,
+        environment: &dyn Environment,
+        step: &TaskStep,
+        part: &mut Part,
+    ) -> Result<(), Raised> {
+        let planned = Arc::clone(&self.planned);
+        let (task, config) = (&*planned.task, &planned.config);
+        let (verifier, what) = (&config.verifier, "Verifier execution");
+        let logs = self.disk.work(|folder| folder.folder().sub("verifier").map(Arc::new)).await;
+        let logs = logs.map_err(os_error(what))?;
+        let base = verifier.override_timeout_sec.filter(|s| *s > 0.0);
+        let base = base.unwrap_or_else(|| task.config.verifier_timeout(task.spec(step)));
+        let (own, general) = (config.verifier_timeout_multiplier, config.timeout_multiplier);
+        let seconds = effective(Some(base), verifier.max_timeout_sec, own, general);
+        let what_to_do = Verification {
+            task,
+            step,
+            env: given(&verifier.env, what)?.into_iter().collect(),
+            limit: seconds.and_then(duration),
+            logs: &logs,
+            output_cap: planned.settings.output_cap,
+            ledger: &self.ledger,
+        };
+        part.verifier = begun();
+        // The verifier keeps its limit itself: it has processes to kill.
+        let limit = Limit { seconds: None, kind: "VerifierTimeoutError", what };
+        let done = phase(&mut self.cancel, limit, verify(environment, &what_to_do)).await;
+        finished(&mut part.verifier);
+        self.say_remarks().await;
+        part.verdict = Some(VerifierResult { rewards: Some(done?) });
+        Ok(())
+    }
+
+    /// Runs the hooks of the task and the step, then keeps the artifacts.
+    pub(super) async fn collect(&self, environment: Option<&dyn Environment>, step: Option<&TaskStep>) {
+        self.say("Collecting main service artifacts".to_string()).await;
+        let planned = &*self.planned;
+        let config = &planned.task.config;
+        let spec = step.and_then(|step| planned.task.spec(step));
+        if let Some(environment) = environment {
+            let own = spec.map(|s| &*s.verifier.collect).unwrap_or_default();
+            let hooks: Vec<_> = config.verifier.collect.iter().chain(own).collect();
+            for line in run_hooks(environment, &hooks, config.environment.workdir.as_deref()).await {
+                self.say(line).await;
+            }
+        }
+        let own = spec.map(|s| s.artifacts.clone()).unwrap_or_default();
+        let wanted = Wanted::of(planned.artifacts.iter().cloned().chain(own));
+        let folder = self.disk.work(|folder| folder.folder().sub("artifacts").map(Arc::new)).await;
+        let done = match folder {
+            Ok(folder) => collect(environment, wanted, planned, folder).await,
+            Err(e) => Err(e),
+        };
+        match done {
+            Ok(lines) => {
+                for line in lines {
+                    self.say(line).await;
+                }
+            }
+            Err(e) => self.say(format!("Artifacts: {e}")).await,
+        }
+    }
+}
