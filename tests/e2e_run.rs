@@ -130,7 +130,7 @@ fn lives(pty: &Pty) -> bool {
 }
 
 #[test]
-fn a_job_is_run_watched_steered_stopped_and_audited() {
+fn a_job_is_run_watched_steered_stopped_audited_and_resumed() {
     let yard = Yard::new().quick("a-quick").long("b-long").long("c-long").quick("d-quick").quick("e-quick");
     let mut pty = yard.run("2", (120, 36));
 
@@ -201,6 +201,17 @@ fn a_job_is_run_watched_steered_stopped_and_audited() {
     for act in ["cancel", "slots", "stop"] {
         assert_eq!(acts.iter().filter(|a| *a == act).count(), 1, "{act} in {acts:?}");
     }
+
+    // Resumed: what is missing is run, and the screen stays and says so when it is over.
+    yard.go();
+    let job = yard.job();
+    let mut pty = yard.start(&["run", "--resume", job.to_str().unwrap(), "-y"], (120, 36));
+    pty.wait_for("job over: q leaves", SOON);
+    pty.send("q");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0, "{}", pty.text());
+    pty.assert_restored();
+    let all: Vec<_> = ["a-quick", "b-long", "c-long", "d-quick", "e-quick"].map(passed).to_vec();
+    assert_eq!(yard.results(), all);
 }
 
 #[test]
