@@ -75,7 +75,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         let Some(key) = spec.keys.first() else { continue };
         // Who runs the job looks for these first.
         let mine = model.steer.holds() && matches!(spec.action, Action::Live | Action::Stop);
-        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), if mine { 1 } else { rank.min(200) }));
+        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), if mine { 0 } else { rank.min(200) }));
         rank += 1;
     }
     // Help stays in sight however narrow it is.
