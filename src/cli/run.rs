@@ -17,11 +17,13 @@ pub mod preflight;
 pub mod prepare;
 pub mod repo;
 pub mod resume;
+mod smoke;
 pub mod tasks;
 pub mod watched;
 
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -61,6 +63,9 @@ pub struct Run {
     /// With --resume: take the job from a process of this host that is there but gives no sign of life
     #[arg(long, requires = "resume", help_heading = "Job")]
     pub take_over: bool,
+    /// Run one trial first; stop when it fails for its surroundings or the config
+    #[arg(long, help_heading = "Job")]
+    pub smoke: bool,
     /// Begin without a look at engine, images and disk
     #[arg(long, help_heading = "Job")]
     pub no_preflight: bool,
@@ -145,7 +150,8 @@ fn terms(args: &Run, out: Output) -> Terms {
         who: Claimant { scheduler_job, interval: Duration::from_secs_f64(args.heartbeat) },
         scratch: None,
         preflight: !args.no_preflight,
-        tell: Box::new(move |line| out.say(line)),
+        smoke: args.smoke,
+        tell: Arc::new(move |line| out.say(line)),
     }
 }
 
@@ -166,6 +172,10 @@ fn announce(prepared: &Prepared, out: Output) {
         agents.join(", "),
         plan.config.n_concurrent_trials,
     ));
+    if let (Kind::Docker, Some(trial)) = (prepared.kind, plan.trials.first()) {
+        let init = if trial.settings.init { ", an init as its first process" } else { "" };
+        out.say(&format!("unlike Harbor's, a container has at most {} processes{init}", trial.settings.pids_limit));
+    }
     for note in &prepared.notes {
         out.say(note);
     }

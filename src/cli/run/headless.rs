@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -194,7 +195,7 @@ pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, m
     if let Some(remote) = remote {
         remote.stop();
     }
-    let dir = owner.dir.clone();
+    let (dir, smoke) = (owner.dir.clone(), owner.smoke_failed.clone());
     let Some((ended, left)) = ended else {
         if !stops.stopped() {
             return crate::cli::FAULT;
@@ -203,7 +204,8 @@ pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, m
         return crate::cli::SIGNAL;
     };
     owner.join();
-    report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress)
+    let code = report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress);
+    if smoke.load(Ordering::Relaxed) && code == crate::cli::STOPPED { crate::cli::INFRA } else { code }
 }
 
 type News = mpsc::Receiver<Vec<JobEvent>>;
