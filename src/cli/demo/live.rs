@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::Runtime;
+
 use super::{Demo, DemoError, Root, tasks};
 use crate::cli::run::headless::{self, Ears, Output};
 use crate::cli::run::owner::{Owner, Terms};
@@ -109,7 +111,7 @@ pub fn run(demo: &Demo, common: &Common) -> Result<u8, DemoError> {
         out.say(&format!("job dir {}", owner.dir.display()));
         Ok(match demo.headless || !io::stdout().is_terminal() || stops.stopped() {
             true => runtime.block_on(headless::follow_to_end(owner, &[], out, stops, ears)),
-            false => on_screen(demo, owner, out, common),
+            false => on_screen(demo, owner, out, common, (&runtime, ears)),
         })
     })();
     let code = match done {
@@ -123,10 +125,10 @@ pub fn run(demo: &Demo, common: &Common) -> Result<u8, DemoError> {
     Ok(if matches!(code, crate::cli::INFRA | crate::cli::NEEDS_PERSON) && is_whole(&place) { 0 } else { code })
 }
 
-fn on_screen(demo: &Demo, owner: Owner, out: Output, common: &Common) -> u8 {
+fn on_screen(demo: &Demo, owner: Owner, out: Output, common: &Common, heard: (&Runtime, Ears)) -> u8 {
     // What was written last is still on its way to the screen.
     let leave_after = demo.once.then_some(Duration::from_secs(2));
-    watched::run_as(owner, &[], out, common, Show { notice: Some(NOTICE), leave_after })
+    watched::run(owner, &[], out, common, Show { notice: Some(NOTICE), leave_after }, heard)
 }
 
 /// Whether the job came to its end.

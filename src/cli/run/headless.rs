@@ -172,17 +172,6 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// Follows a job, which signals may have reached before, to its end; gives the exit code.
-pub async fn run_on(owner: Owner, invalid: &[Invalid], out: Output, stops: Stops) -> u8 {
-    match Ears::new() {
-        Ok(ears) => follow_to_end(owner, invalid, out, stops, ears).await,
-        Err(error) => {
-            crate::cli::complain(&format!("signals can not be caught: {error}"));
-            crate::cli::NEEDS_PERSON
-        }
-    }
-}
-
-/// The same with ears that heard already.
 pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops, mut ears: Ears) -> u8 {
     let (remote, mut news) = match out.quiet {
         true => (None, None),
