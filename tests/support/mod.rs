@@ -4,6 +4,7 @@
 pub mod big_cast;
 pub mod escapes;
 pub mod generate;
+pub mod harbor;
 pub mod job;
 pub mod proc;
 pub mod pty;
