@@ -227,6 +227,7 @@ impl DockerPlaces {
                 out.push(line);
             }
         };
+        when(true, "log directories are mounted from this machine (auto_mounting)".to_string());
         when(self.network.is_some() && task.network != Network::None, "one network for the job's trials".to_string());
         let isolation = self.isolation.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let open = matches!(isolation, Some(Isolation::NotEnforced));
