@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
+use crate::audit::scratch;
+use crate::environment::OwnerLabel;
 use crate::environment::docker::DockerEngine;
 use crate::harbor::write::Claimant;
 use crate::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Places, Plan, RunError};
@@ -143,7 +145,8 @@ impl Open {
                     Some(root) => root,
                     None => scratch_of(&plan.id)?,
                 };
-                private(&root).map_err(|e| Refusal::of(&format!("{}: {e}", root.display())))?;
+                let recorded = private(&root).and_then(|()| scratch::record(&root, &OwnerLabel::mine(&plan.dir())));
+                recorded.map_err(|e| Refusal::of(&format!("{}: {e}", root.display())))?;
                 Ok(Open { docker: None, scratch: Some(root) })
             }
             Kind::Docker => {
@@ -152,7 +155,7 @@ impl Open {
                 if preflight {
                     super::preflight::docker(&engine, plan, tell).await?;
                 }
-                let owner = owner_words();
+                let owner = OwnerLabel::mine(&plan.dir()).to_string();
                 let places = DockerPlaces::open(engine, plan, &owner).await.map_err(refuse)?;
                 Ok(Open { docker: Some(Arc::new(places)), scratch: None })
             }
@@ -181,6 +184,7 @@ impl Open {
             {
                 left.push(format!("{}: {e}", root.display()));
             }
+            scratch::forget(root);
         }
         left
     }
@@ -190,10 +194,4 @@ impl Open {
 fn private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// `host:pid`, for the labels of what is made.
-fn owner_words() -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", host.trim(), std::process::id())
 }
