@@ -66,14 +66,22 @@ impl Yard {
     }
 
     fn start(&self, args: &[&str], size: (u16, u16)) -> Pty {
+        self.start_with(args, size, &[])
+    }
+
+    fn start_with(&self, args: &[&str], size: (u16, u16), env: &[(&str, &str)]) -> Pty {
         let state = self.text("state");
-        Pty::pilothouse(args, size.0, size.1, &[("PILOTHOUSE_STATE_DIR", &state)])
+        Pty::pilothouse(args, size.0, size.1, &[&[("PILOTHOUSE_STATE_DIR", &*state)], env].concat())
     }
 
     fn run(&self, slots: &str, size: (u16, u16)) -> Pty {
+        self.run_with(slots, size, &[])
+    }
+
+    fn run_with(&self, slots: &str, size: (u16, u16), env: &[(&str, &str)]) -> Pty {
         let (tasks, jobs) = (self.text("tasks"), self.text("jobs"));
         let args = ["-p", &tasks, "-a", "oracle", "-e", "local", "-n", slots, "--jobs-dir", &jobs, "--job-name", "job"];
-        self.start(&[&["run"], &args[..]].concat(), size)
+        self.start_with(&[&["run"], &args[..]].concat(), size, env)
     }
 
     fn job(&self) -> PathBuf {
@@ -249,6 +257,19 @@ fn a_lost_terminal_takes_the_screen_and_not_the_job() {
     assert_eq!(pty.wait_exit(SOON).exit_code(), 0, "{}", pty.text());
     assert_eq!(yard.results().len(), 2);
     assert!(yard.results().iter().all(|(_, reward)| reward == "1.0"), "{:?}", yard.results());
+}
+
+#[test]
+fn a_screen_that_falls_over_takes_no_trial_with_it() {
+    let yard = Yard::new().long("b-long");
+    let mut pty = yard.run_with("1", (80, 24), &[("PILOTHOUSE_TEST_PANIC", "draw")]);
+    pty.wait_for("asked to panic in draw", SOON);
+    pty.wait_for("the run goes on", SOON);
+    assert!(lives(&pty));
+    yard.go();
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0, "{}", pty.text());
+    pty.assert_restored();
+    assert_eq!(yard.results(), [("b-long".to_string(), "1.0".to_string())]);
 }
 
 #[test]

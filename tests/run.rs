@@ -228,6 +228,40 @@ fn a_repository_is_cloned_and_its_commit_recorded() {
     assert!(stderr(&out).contains("nothing"), "{}", stderr(&out));
 }
 
+#[test]
+fn an_engine_that_is_not_there_is_said_before_anything_is_made() {
+    let yard = Yard::new().task("t", "true", PASS, "[environment]\ndocker_image = \"tb-base:1\"");
+    let socket = yard.path().join("no.sock");
+    let out = yard
+        .command()
+        .args(["-p", yard.tasks().to_str().unwrap(), "--headless"])
+        .args(yard.place())
+        .env("DOCKER_HOST", format!("unix://{}", socket.display()))
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2), "{}", stdout(&out));
+    let said = stderr(&out);
+    assert!(said.contains("no.sock") && said.contains("start Docker"), "{said}");
+    assert!(!yard.dir().exists());
+}
+
+#[test]
+fn one_trial_goes_first_and_stops_a_job_whose_surroundings_are_wrong() {
+    let sick = "[environment.healthcheck]\ncommand = \"false\"\nretries = 1\ninterval_sec = 0.1";
+    let yard = Yard::new().task("a-sick", "true", PASS, sick).task("b", "true", PASS, "").task("c", "true", PASS, "");
+    let out = yard.run(&["--smoke", "-n", "3"]);
+    let text = stdout(&out);
+    assert_eq!(out.status.code(), Some(3), "{text}");
+    assert!(text.contains("HealthcheckError: nothing else begins") && text.contains("2 never began"), "{text}");
+    assert_eq!(yard.results().len(), 1);
+    // A failure on its merits is none of that.
+    let yard =
+        Yard::new().task("a", "true", "echo 0 > \"$LOGS_DIR/verifier/reward.txt\"", "").task("b", "true", PASS, "");
+    let out = yard.run(&["--smoke"]);
+    assert_eq!(out.status.code(), Some(0), "{}", stdout(&out));
+    assert_eq!(yard.results().len(), 2);
+}
+
 /// Task → rewards and exception type of every result in a job dir.
 fn ends(dir: &Path) -> BTreeMap<String, (String, Option<String>)> {
     let mut out = BTreeMap::new();

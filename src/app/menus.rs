@@ -93,7 +93,7 @@ pub fn acts(model: &Model) -> Menu {
                 }
                 Action::SlotsMore | Action::SlotsLess => steer::why_not_owner(model),
                 Action::CancelTrial => steer::why_not_cancel(model),
-                Action::Stop if model.steer.stop.is_none() => steer::why_not_stop(model),
+                Action::Stop if model.steer.side == Side::Reader => steer::why_not_stop(model),
                 _ => None,
             };
             Item {
@@ -103,9 +103,9 @@ pub fn acts(model: &Model) -> Menu {
             }
         })
         .collect();
-    let title = match (mine, steer::why_not_stop(model)) {
-        (false, Some(_)) => "act (read-only: nothing here changes the job)",
-        _ => "act (what stops something asks first)",
+    let title = match model.steer.side {
+        Side::Reader => "act (read-only: nothing here changes the job)",
+        _ => "act (what changes something asks first)",
     };
     Menu { title: title.to_string(), items, selected: 0 }
 }

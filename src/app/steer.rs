@@ -93,7 +93,9 @@ pub fn job(model: &Model) -> Option<&Job> {
 pub fn trial(model: &Model) -> Option<&Row> {
     match (model.view(), &model.trial) {
         (View::Trial, Some(view)) => row(model, &view.key),
-        _ => model.table.selected_row(&model.rows),
+        (View::Trials, _) if !model.focus_errors => model.table.selected_row(&model.rows),
+        (View::Log, _) => row(model, model.derived.warnings.get(model.log_at)?.target.as_ref()?),
+        _ => None,
     }
 }
 
@@ -188,7 +190,7 @@ pub fn why_not_cancel(model: &Model) -> Option<String> {
     if let Some(why) = why_not_owner(model) {
         return Some(why);
     }
-    let Some(row) = trial(model) else { return Some("no trial is selected".to_string()) };
+    let Some(row) = trial(model) else { return Some("no trial is selected here".to_string()) };
     let cancelling = model.steer.crew.is_some_and(|c| c.stopping >= Stopping::Cancelling);
     match (row.outcome, row.phase) {
         _ if cancelling => Some("all that runs is being cancelled already".to_string()),

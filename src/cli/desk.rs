@@ -12,13 +12,17 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::Sender;
 
 use crate::app::helm::{Audit, Finding, Helm, News, Order, Place, Signal, Survey, Waiting, Way};
-use crate::audit::{self, Advice, Journal, Note, Owner, Program, StopSignal};
+use crate::audit::{self, Advice, Journal, Note, Owner, StopSignal};
+use crate::harbor::write::lease::LEASE;
 use crate::job::{Job, JobKey, Stamp, time};
 
 /// How long the end of a process is counted down; then it is only watched.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two looks at a process that is waited for.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The longest that programs are waited for that a process left at work.
+const CHILDREN: Duration = Duration::from_secs(30);
 
 /// What is known of a job that was looked at.
 #[derive(Debug, Clone)]
@@ -199,21 +203,35 @@ impl Shared {
                 return;
             }
         }
-        self.tell(News::Stopped(place.job, format!("{} ended", owner.name())));
+        self.wait_for_children(place);
+        self.tell(News::Stopped(place.job, String::new()));
+    }
+
+    /// A Harbor that dies at once leaves `docker compose` at work, which may be about to start something
+    /// that an audit would miss.
+    fn wait_for_children(&self, place: &Place) {
+        let until = Instant::now() + CHILDREN;
+        let trials = audit::check::trials_of(&place.dir);
+        loop {
+            let left = audit::check::compose_at_work(&trials);
+            if left.is_empty() || Instant::now() >= until || self.news.is_closed() {
+                return;
+            }
+            self.tell(News::Waiting(place.job, Waiting { left, ..Waiting::default() }));
+            std::thread::sleep(LOOK / 2);
+        }
     }
 
     fn audit(&self, place: &Place) -> Result<Audit, String> {
         let audit = audit::audit(&place.dir, super::state_dir().as_deref()).map_err(|e| e.to_string())?;
         let complete = audit.planned.is_some_and(|planned| audit.results as u64 >= planned);
         let dir = place.dir.display();
-        let next = match self.known(place.job) {
-            _ if complete => None,
-            Some(Known { owner: Owner { program: Program::Harbor, cwd, .. }, .. }) => {
-                let cwd = cwd.map(|d| format!(", in {}", d.display())).unwrap_or_default();
-                Some(format!("What is missing: harbor job resume -p {dir}{cwd}"))
-            }
-            Some(Known { owner: Owner { program: Program::Other, .. }, .. }) => None,
-            _ => Some(format!("What is missing: pilothouse run --resume {dir}")),
+        let cwd = self.known(place.job).and_then(|k| k.owner.cwd);
+        let cwd = cwd.map(|d| format!(", in {}", d.display())).unwrap_or_default();
+        let next = match (complete, ours(&place.dir)) {
+            (true, _) => None,
+            (false, true) => Some(format!("What is missing: pilothouse run --resume {dir}")),
+            (false, false) => Some(format!("What is missing: harbor job resume -p {dir}{cwd}")),
         };
         let findings = audit.findings.iter().map(finding).collect();
         let shown = Audit { summary: audit.summary(), findings, unseen: audit.unseen.clone(), next };
@@ -237,6 +255,11 @@ impl Shared {
             self.tell(News::Mended(place.job, *at, done));
         }
     }
+}
+
+/// Whether a job was run by pilothouse, whose lease lies in its directory.
+fn ours(dir: &Path) -> bool {
+    std::fs::symlink_metadata(dir.join(LEASE)).is_ok_and(|m| m.is_file())
 }
 
 fn finding(found: &audit::Finding) -> Finding {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`prepare`](mod@prepare) | from a command line to a plan; what can not be run is refused by name |
 //! | [`tasks`], [`repo`], [`pointers`] | which tasks are meant, cloned where need be, without LFS pointers |
+//! | [`resume`] | going on with a job: what stands is kept, what is missing is planned |
 //! | [`owner`] | a thread that runs the job to its end, whoever watches |
 //! | [`preflight`] | what would fail every trial is said before the first |
 //! | [`headless`] | progress lines, signals, the report, the exit code |
@@ -15,17 +16,21 @@ pub mod pointers;
 pub mod preflight;
 pub mod prepare;
 pub mod repo;
+pub mod resume;
+mod smoke;
 pub mod tasks;
 pub mod watched;
 
 use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 
 use crate::harbor::run_config::RunFlags;
 use crate::harbor::write::Claimant;
-use headless::Output;
+use headless::{Ears, Output};
 use owner::Terms;
 use prepare::{Kind, Prepared, Refusal};
 
@@ -52,6 +57,15 @@ pub struct Run {
     /// Print what would be run, and run nothing
     #[arg(long, help_heading = "Output")]
     pub dry_run: bool,
+    /// Go on with a job of pilothouse's: finished trials stay as they are, what is missing is run
+    #[arg(long, value_name = "DIR", help_heading = "Job")]
+    pub resume: Option<PathBuf>,
+    /// With --resume: take the job from a process of this host that is there but gives no sign of life
+    #[arg(long, requires = "resume", help_heading = "Job")]
+    pub take_over: bool,
+    /// Run one trial first; stop when it fails for its surroundings or the config
+    #[arg(long, help_heading = "Job")]
+    pub smoke: bool,
     /// Begin without a look at engine, images and disk
     #[arg(long, help_heading = "Job")]
     pub no_preflight: bool,
@@ -81,32 +95,53 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
             false => Err(Refusal(asked.refused)),
         };
     }
-    let prepared = prepare::prepare(&args.flags)?;
+    let prepared = match &args.resume {
+        None => prepare::prepare(&args.flags)?,
+        Some(dir) => match resumed(dir, args, out)? {
+            Some(prepared) => prepared,
+            None => return Ok(super::FINE),
+        },
+    };
     announce(&prepared, out);
     if args.dry_run {
-        for trial in &prepared.plan.trials {
+        for trial in prepared.plan.trials.iter().filter(|_| args.resume.is_none()) {
             out.say(&trial.config.trial_name);
         }
         return Ok(super::FINE);
     }
     consent(&prepared.variables, args.flags.yes)?;
     let invalid = prepared.invalid.clone();
-    let owner = owner::start(prepared, terms(args, out))?;
+    let fault = |e: std::io::Error| Refusal::of(&format!("can not start the job: {e}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fault)?;
+    let mut ears = {
+        let _inside = runtime.enter();
+        Ears::new().map_err(fault)?
+    };
+    let started = runtime.block_on(headless::start(prepared, terms(args, out), &mut ears, out))?;
+    let Some((owner, stops)) = started else {
+        // What was begun is left to the end of this process.
+        runtime.shutdown_background();
+        return Ok(super::SIGNAL);
+    };
     out.say(&format!("job dir {}", owner.dir.display()));
-    let watched = !args.headless && !args.json && !args.flags.quiet;
+    let watched = !args.headless && !args.json && !args.flags.quiet && !stops.stopped();
     if watched && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return Ok(watched::run(owner, &invalid, out, common));
+        return Ok(watched::run(owner, &invalid, out, common, &runtime, ears));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime {
-        Ok(runtime) => Ok(runtime.block_on(headless::run(owner, &invalid, out))),
-        Err(error) => {
-            super::complain(&format!("no event loop: {error}"));
-            // The job goes on to its end; only nobody watches.
-            owner.join();
-            Ok(super::NEEDS_PERSON)
-        }
+    Ok(runtime.block_on(headless::follow_to_end(owner, &invalid, out, stops, ears)))
+}
+
+/// A job to go on with; None when there is nothing to be done.
+fn resumed(dir: &Path, args: &Run, out: Output) -> Result<Option<Prepared>, Refusal> {
+    let (prepared, survey) = resume::prepare(dir, &args.flags, args.take_over)?;
+    if survey.finished && survey.missing.is_empty() && survey.removed.is_empty() {
+        out.say(&format!("{}: all {} planned trials have ended: nothing to do", survey.name, survey.planned));
+        return Ok(None);
     }
+    if args.dry_run {
+        out.say(&resume::lease_words(dir));
+    }
+    Ok(Some(prepared))
 }
 
 fn terms(args: &Run, out: Output) -> Terms {
@@ -115,7 +150,8 @@ fn terms(args: &Run, out: Output) -> Terms {
         who: Claimant { scheduler_job, interval: Duration::from_secs_f64(args.heartbeat) },
         scratch: None,
         preflight: !args.no_preflight,
-        tell: Box::new(move |line| out.say(line)),
+        smoke: args.smoke,
+        tell: Arc::new(move |line| out.say(line)),
     }
 }
 
@@ -136,6 +172,10 @@ fn announce(prepared: &Prepared, out: Output) {
         agents.join(", "),
         plan.config.n_concurrent_trials,
     ));
+    if let (Kind::Docker, Some(trial)) = (prepared.kind, plan.trials.first()) {
+        let init = if trial.settings.init { ", an init as its first process" } else { "" };
+        out.say(&format!("unlike Harbor's, a container has at most {} processes{init}", trial.settings.pids_limit));
+    }
     for note in &prepared.notes {
         out.say(note);
     }

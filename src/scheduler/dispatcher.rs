@@ -137,6 +137,11 @@ impl Job {
         (job, control)
     }
 
+    /// Lets one trial begin, and no other before [`Control::set_slots`].
+    pub fn first_alone(&mut self) {
+        self.policy.first_alone();
+    }
+
     /// Runs it to its end: until every trial is over, or until it is stopped and nothing runs. To end it
     /// early use its [`Control`]: dropping this future leaves trials without result.
     ///

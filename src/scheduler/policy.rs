@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::harbor::run_config::{HarborVersion, RetryConfig};
-use crate::harbor::write::policy::PolicyOverrides;
 use crate::job::outcome::CANCELLED;
+use crate::job::policy::PolicyOverrides;
 
 /// Time since the job's begin on a clock that never goes back.
 pub type Moment = Duration;
@@ -77,6 +77,8 @@ pub struct Policy {
     retry: Retry,
     stop: Stop,
     queue: VecDeque<usize>,
+    /// Only one trial begins, until slots are set.
+    first_alone: bool,
     /// Attempt, from 0.
     running: BTreeMap<usize, u32>,
     /// The attempt to come, and when it is due.
@@ -93,6 +95,7 @@ impl Policy {
             retry,
             stop: Stop::No,
             queue: (0..trials).collect(),
+            first_alone: false,
             running: BTreeMap::new(),
             waiting: BTreeMap::new(),
             cancelled: BTreeSet::new(),
@@ -116,7 +119,10 @@ impl Policy {
                 out.push(Order::Again(trial, attempt));
             }
         }
-        while self.running.len() + self.waiting.len() < self.slots
+        let held = self.first_alone && (self.over > 0 || self.running.len() + self.waiting.len() > 0);
+        let slots = if self.first_alone { 1 } else { self.slots };
+        while !held
+            && self.running.len() + self.waiting.len() < slots
             && let Some(trial) = self.queue.pop_front()
         {
             self.running.insert(trial, 0);
@@ -146,6 +152,12 @@ impl Policy {
     /// More or fewer slots, at least one.
     pub fn set_slots(&mut self, slots: usize) {
         self.slots = slots.max(1);
+        self.first_alone = false;
+    }
+
+    /// Lets one trial begin, and no other before slots are set.
+    pub fn first_alone(&mut self) {
+        self.first_alone = true;
     }
 
     /// Stops the job this far; a stop is never taken back. The results of trials that waited for a retry
@@ -219,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::harbor::write::policy::PolicyOverride;
+    use crate::job::policy::ErrorPolicyOverride;
 
     fn retry(max_retries: u32, wait: f64) -> Retry {
         let rules = RetryConfig { max_retries, min_wait_sec: wait, ..RetryConfig::default() };
@@ -241,7 +253,8 @@ mod tests {
         assert_eq!(retry.wait::<&str>(&[], false, 0), None);
         assert_eq!(retry.wait(&["AgentTimeoutError"], false, 0), None);
         assert_eq!(retry.wait(&["RuntimeError", "AgentTimeoutError"], false, 0), None);
-        let own = |should_retry| PolicyOverride { should_retry: Some(should_retry), ..PolicyOverride::default() };
+        let own =
+            |should_retry| ErrorPolicyOverride { should_retry: Some(should_retry), ..ErrorPolicyOverride::default() };
         retry.overrides.insert("AgentTimeoutError".into(), own(true));
         retry.overrides.insert("RuntimeError".into(), own(false));
         assert!(retry.wait(&["AgentTimeoutError"], false, 0).is_some());
@@ -267,6 +280,18 @@ mod tests {
         assert_eq!(policy.orders(s(8)), [Order::Begin(2), Order::Begin(3)]);
         assert!(policy.cancel(3) && !policy.cancel(3));
         assert_eq!(policy.stop(Stop::Cancel), [2]);
+    }
+
+    #[test]
+    fn the_first_is_alone_until_slots_are_set() {
+        let mut policy = Policy::new(3, 2, Retry::default());
+        policy.first_alone();
+        let s = Duration::from_secs;
+        assert_eq!((policy.orders(s(0)), policy.orders(s(0))), (vec![Order::Begin(0)], vec![]));
+        assert_eq!(policy.ended(0, &[""; 0], true, s(1)), Next::Over);
+        assert_eq!((policy.orders(s(1)), policy.is_over(), policy.slots()), (vec![], false, 2));
+        policy.set_slots(2);
+        assert_eq!(policy.orders(s(2)), [Order::Begin(1), Order::Begin(2)]);
     }
 
     #[derive(Debug, Clone)]

@@ -103,8 +103,14 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
         }
     }
     let mut right = vec![state_piece(model, pen)];
-    right.extend(slots(model, pen));
-    if let Some(eta) = &model.derived.eta {
+    let slots = slots(model, pen);
+    if model.room() == Room::Compact && model.steer.holds() && stopping(model) {
+        // The name needs the room more than how long it has run.
+        right.clear();
+    }
+    right.extend(slots);
+    // What is being stopped does not end when all of it would.
+    if let Some(eta) = model.derived.eta.as_ref().filter(|_| !stopping(model)) {
         let text = match (eta.low_s.map(time::words), eta.high_s.map(time::words)) {
             (Some(low), Some(high)) if low == high => format!("ETA {high}"),
             (Some(low), Some(high)) => format!("ETA {low} - {high}"),
@@ -124,6 +130,10 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
         left.push(piece(words.join(&dot), pen.dim(), 3));
     }
     spread(left, right, "  ", columns, pen)
+}
+
+fn stopping(model: &Model) -> bool {
+    model.steer.crew.is_some_and(|c| c.stopping != Stopping::No)
 }
 
 /// The trial slots of a job that this process runs: `4/4 running, n 4`.

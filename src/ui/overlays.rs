@@ -64,14 +64,18 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         pieces.push(piece("1 3 5 6 views", pen.dim(), 2));
     }
     let mut rank = 1;
-    let audited = model.steer.stop.as_ref().is_some_and(|s| s.audit.is_some());
-    let of_audit = |a: Action| matches!(a, Action::Open | Action::MendAll | Action::Refresh);
-    let useful = |s: &&Spec| context != Context::Stop || audited || !of_audit(s.action);
+    let stop = model.steer.stop.as_ref();
+    let useful = |s: &&Spec| match s.action {
+        _ if context != Context::Stop => true,
+        Action::Open | Action::MendAll => stop.is_some_and(|s| !s.findings().is_empty()),
+        Action::Refresh => stop.is_some_and(|s| s.audit.is_some()),
+        _ => true,
+    };
     for spec in available(context).filter(|s| !s.footer.is_empty()).filter(useful) {
         let Some(key) = spec.keys.first() else { continue };
         // Who runs the job looks for these first.
         let mine = model.steer.holds() && matches!(spec.action, Action::Live | Action::Stop);
-        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), if mine { 1 } else { rank.min(200) }));
+        pieces.push(piece(format!("{key} {}", spec.footer), pen.dim(), if mine { 0 } else { rank.min(200) }));
         rank += 1;
     }
     // Help stays in sight however narrow it is.

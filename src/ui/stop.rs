@@ -56,6 +56,11 @@ fn story(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec<Line<
         Some(Ok(audit)) => {
             let style = if audit.findings.is_empty() { pen.good() } else { pen.strong() };
             say(&mut out, &audit.summary, style, columns);
+            if stop.mended() > 0 {
+                let (done, open) = (stop.mended(), stop.open().len());
+                let busy = if stop.mending.is_empty() { "" } else { ", others under way" };
+                say(&mut out, &format!("{done} mended since, {open} open{busy}; r looks again"), pen.good(), columns);
+            }
             for unseen in &audit.unseen {
                 say(&mut out, &format!("not looked at: {unseen}"), pen.alarm(), columns);
             }
@@ -75,7 +80,8 @@ fn story(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec<Line<
         match &stop.ended {
             Some((end, words)) => {
                 let took = time::words(time::seconds_between(at, *end).unwrap_or(0.0));
-                say(&mut out, &format!("{who}; ended after {took}: {words}"), style, columns);
+                let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+                say(&mut out, &format!("{who}; ended after {took}{words}"), style, columns);
             }
             None => {
                 let ago = time::words(time::age(at, model.now).as_secs_f64());
@@ -129,7 +135,11 @@ fn left_behind(model: &Model, stop: &StopState, pen: Pen, columns: usize) -> Vec
     let mut rows: Vec<_> = at_work(model, stop.place.job).collect();
     rows.sort_by_key(|r| r.started);
     out.push(Line::raw(""));
-    say(&mut out, &format!("{} still at work", trials(rows.len())), pen.strong(), columns);
+    let still = match rows.len() {
+        0 => "no trial is at work any more".to_string(),
+        n => format!("{} still at work", trials(n)),
+    };
+    say(&mut out, &still, pen.strong(), columns);
     for row in rows {
         let ran = ran(row, model.now).map_or(pen.unknown().to_string(), time::words);
         let said = Said::Row(row.task.to_string(), format!("{}, {ran}", doing(row.phase)));

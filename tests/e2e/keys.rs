@@ -113,9 +113,9 @@ fn views_help_palette_and_attention() {
     pty.send("!");
     pty.wait_for("nothing needs you", SOON);
     pty.send("x");
-    pty.wait_for("read-only: nothing here changes the job", SOON);
+    pty.wait_for("what changes something asks first", SOON);
     pty.send(key::ESC);
-    pty.wait_gone("read-only: nothing here", SOON);
+    pty.wait_gone("what changes something asks first", SOON);
 
     // A key that means nothing is said to.
     pty.send("~");

@@ -65,7 +65,7 @@ fn every_view_survives_every_size() {
         ("1?", "this help"),
         (":", "Enter runs"),
         ("f", "filter by"),
-        ("s", "sort by"),
+        ("o", "sort by"),
         ("/", "filter /"),
         ("c", "80x20"),
         ("q\r", "-task__"),
@@ -77,7 +77,7 @@ fn every_view_survives_every_size() {
             pty.settle(Duration::from_millis(60), SOON);
         }
         pty.wait_for(sign, SOON);
-        if keys.len() == 1 && "?:fs/".contains(keys) || keys == "1?" {
+        if keys.len() == 1 && "?:fo/".contains(keys) || keys == "1?" {
             pty.send(key::ESC);
             pty.wait_gone(sign, SOON);
         }

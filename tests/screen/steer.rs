@@ -127,7 +127,7 @@ fn stopped(size: (u16, u16)) -> Model {
 
 fn audited(size: (u16, u16)) -> Model {
     let mut model = stopped(size);
-    tell(&mut model, News::Stopped(KEY, "exit code 130".into()));
+    tell(&mut model, News::Stopped(KEY, String::new()));
     tell(&mut model, News::Audited(KEY, Ok(audit())));
     model
 }
@@ -338,7 +338,7 @@ fn anothers_job_is_stopped_by_a_signal() {
     keys(&mut model, &[Key::Down, Key::Down]);
     let sent = press(&mut model, Key::Enter);
     assert!(matches!(orders(&sent)[..], [Order::Stop(_, Signal::Int)]), "{sent:?}");
-    let ended = tell(&mut model, News::Stopped(KEY, "exit code 130".into()));
+    let ended = tell(&mut model, News::Stopped(KEY, String::new()));
     assert!(matches!(orders(&ended)[..], [Order::Audit(_)]), "{ended:?}");
 }
 
@@ -397,14 +397,20 @@ fn keys_say_why_where_nothing_can_be_steered() {
     }
     let mut gone = super::scenes::model(&[dead()], (120, 40), look());
     gone.steer.side = Side::Attached;
-    for key in ['+', 'X', 's'] {
+    for key in ['+', 'X'] {
         let text = said(&mut gone, key);
         assert!(text.contains("no process"), "{text}");
     }
     let mut done = super::scenes::model(&[finished()], (120, 40), look());
     done.steer.side = Side::Attached;
     assert_eq!(done.derived.state(KEY).unwrap().kind, StateKind::Finished);
-    assert!(said(&mut done, 's').contains("is finished: nothing runs"));
+    assert!(said(&mut done, '+').contains("is finished: nothing runs"));
+    // Nobody can be stopped, but what somebody left can be looked at.
+    for model in [&mut gone, &mut done] {
+        let effects = press(model, Key::Char('s'));
+        assert!(matches!(orders(&effects)[..], [Order::Audit(_)]), "{effects:?}");
+        assert_eq!(model.view(), View::Stop);
+    }
     let mut reader = super::scenes::model(&[running()], (120, 40), look());
     assert!(said(&mut reader, 's').contains("only looks"));
     check_at("attached-no-process", (80, 24), |size| {

@@ -9,6 +9,7 @@ pub mod job;
 pub mod proc;
 pub mod pty;
 pub mod reenact;
+pub mod shell;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -10,7 +10,7 @@ use crate::job::Phase;
 /// Opens it for the trial that is looked at.
 pub fn open(model: &mut Model) -> Vec<Effect> {
     let Some((id, phase, outcome)) = trial(model).map(|r| (r.id.clone(), r.phase, r.outcome)) else {
-        notice(model, "no trial is selected");
+        notice(model, "no trial is selected here");
         return Vec::new();
     };
     let RowId::Trial(key) = id else {

@@ -66,6 +66,11 @@ impl StopState {
         self.findings().iter().enumerate().filter(open).map(|(at, _)| at).collect()
     }
 
+    /// Findings that were mended.
+    pub fn mended(&self) -> usize {
+        self.findings().iter().filter(|f| matches!(f.mended, Some(Ok(_)))).count()
+    }
+
     /// True from the order to the end of the process.
     pub fn waits(&self) -> bool {
         self.asked.is_some() && self.ended.is_none()
@@ -83,19 +88,34 @@ pub fn begin(model: &mut Model) -> Vec<Effect> {
             return Vec::new();
         }
     }
-    if let Some(why) = super::why_not_stop(model) {
-        notice(model, why);
-        return Vec::new();
-    }
-    let Some((place, name)) = key.and_then(|key| {
+    let why = super::why_not_stop(model);
+    let found = key.and_then(|key| {
         let name = model.fleet.job(key)?.facts.name.clone();
         Some((super::place(model, key)?, name))
-    }) else {
-        if model.steer.side == Side::Owner {
-            model.overlay = Some(Overlay::Ask(Asking::new(Ask::Stop(JobKey(0)))));
+    });
+    let Some((place, name)) = found else {
+        match why {
+            Some(why) => notice(model, why),
+            // Its directory has not been read yet.
+            None if model.steer.side == Side::Owner => {
+                model.overlay = Some(Overlay::Ask(Asking::new(Ask::Stop(JobKey(0)))));
+            }
+            None => {}
         }
         return Vec::new();
     };
+    if let Some(why) = why {
+        if model.steer.side != Side::Attached {
+            notice(model, why);
+            return Vec::new();
+        }
+        // Nobody is there to be stopped; what somebody left can be looked at.
+        let mut stop = StopState::new(place.clone(), name);
+        stop.ended = Some((model.now, why));
+        model.steer.stop = Some(stop);
+        show(model);
+        return vec![Effect::Helm(Order::Audit(place))];
+    }
     model.overlay = Some(Overlay::Ask(Asking::new(Ask::Stop(place.job))));
     if model.steer.side == Side::Owner {
         return Vec::new();
@@ -275,8 +295,9 @@ pub fn mend_content(model: &Model, which: Option<usize>) -> Content {
     let chosen = chosen(stop, which);
     let findings: Vec<&Finding> = chosen.iter().filter_map(|at| stop.findings().get(*at)).collect();
     for f in &findings {
-        out.say(Tone::Strong, format!("{}: {}", f.kind, f.what));
-        out.say(Tone::Plain, format!("  {}", f.mend.as_deref().unwrap_or("-")));
+        let mend = f.mend.as_deref().unwrap_or("-");
+        let named = mend.contains(&f.what);
+        out.say(Tone::Plain, if named { mend.to_string() } else { format!("{mend}: {}", f.what) });
     }
     match findings.len() {
         0 => {

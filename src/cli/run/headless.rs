@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::owner::{Ended, Owner};
+use super::owner::{self, Ended, Owner, Terms};
+use super::prepare::{Prepared, Refusal};
 use super::tasks::Invalid;
 use crate::cli::load;
 use crate::follow::{Follower, Options};
@@ -25,6 +27,9 @@ use crate::scheduler::{Control, RunError};
 const QUEUE: usize = 64;
 /// How long a job that is being stopped may still take after a second signal.
 const SHORTENED: Duration = Duration::from_secs(10);
+
+/// How long a job that has not begun may still take to do so after a signal: half begun is no better.
+const BEGINNING: Duration = Duration::from_secs(3);
 
 /// What is printed where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,25 +94,85 @@ impl Stops {
 
     /// Waits until the shortened wait is over; for ever when there is none.
     pub async fn over(&self) {
-        match self.deadline {
-            Some(at) => sleep_until(at).await,
-            None => std::future::pending().await,
+        until(self.deadline).await;
+    }
+}
+
+/// What the system asks of an owner.
+#[derive(Debug)]
+pub struct Ears {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Ears {
+    /// Hears from now on, instead of the default actions. Must be called inside the runtime that waits.
+    ///
+    /// # Errors
+    /// Those of installing a signal handler.
+    pub fn new() -> std::io::Result<Ears> {
+        Ok(Ears {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// The next signal that asks for an end. A lost terminal does not: the run goes on.
+    async fn hear(&mut self) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.hangup.recv() => tracing::info!("SIGHUP: the run goes on without a terminal"),
+            }
         }
     }
 }
 
-/// Follows a job to its end; gives the exit code.
-pub async fn run(owner: Owner, invalid: &[Invalid], out: Output) -> u8 {
-    run_on(owner, invalid, out, Stops::default()).await
+/// Begins a job, and gives up when a signal says so before it has begun: None then.
+///
+/// # Errors
+/// Why it did not begin.
+pub async fn start(
+    prepared: Prepared,
+    terms: Terms,
+    ears: &mut Ears,
+    out: Output,
+) -> Result<Option<(Owner, Stops)>, Refusal> {
+    let mut starting = tokio::task::spawn_blocking(move || owner::start(prepared, terms));
+    let (mut stops, mut deadline) = (Stops::default(), None);
+    loop {
+        tokio::select! {
+            started = &mut starting => {
+                let owner = started.map_err(|e| Refusal::of(&format!("can not start the job: {e}")))??;
+                if deadline.is_some() {
+                    stops.hear(&owner.control);
+                }
+                return Ok(Some((owner, stops)));
+            }
+            name = ears.hear() => {
+                if deadline.is_some() {
+                    return Ok(None);
+                }
+                out.say(&format!("{name}: stopping before the first trial"));
+                deadline = Some(Instant::now() + BEGINNING);
+            }
+            () = until(deadline) => return Ok(None),
+        }
+    }
 }
 
-/// The same for a job that signals may have reached before.
-pub async fn run_on(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops) -> u8 {
-    let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
-    let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = kinds else {
-        crate::cli::complain("signals can not be caught");
-        return crate::cli::NEEDS_PERSON;
-    };
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Follows a job, which signals may have reached before, to its end; gives the exit code.
+pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops, mut ears: Ears) -> u8 {
     let (remote, mut news) = match out.quiet {
         true => (None, None),
         false => follow(&owner.dir),
@@ -123,17 +188,14 @@ pub async fn run_on(mut owner: Owner, invalid: &[Invalid], out: Output, mut stop
                 }
                 None => news = None,
             },
-            _ = interrupt.recv() => if signalled(&mut stops, &owner.control, "SIGINT", out) { break None },
-            _ = terminate.recv() => if signalled(&mut stops, &owner.control, "SIGTERM", out) { break None },
-            // The terminal is gone; the run goes on.
-            _ = hangup.recv() => tracing::info!("SIGHUP: the run goes on without a terminal"),
+            name = ears.hear() => if signalled(&mut stops, &owner.control, name, out) { break None },
             () = stops.over() => break None,
         }
     };
     if let Some(remote) = remote {
         remote.stop();
     }
-    let dir = owner.dir.clone();
+    let (dir, smoke) = (owner.dir.clone(), owner.smoke_failed.clone());
     let Some((ended, left)) = ended else {
         if !stops.stopped() {
             return crate::cli::FAULT;
@@ -142,7 +204,8 @@ pub async fn run_on(mut owner: Owner, invalid: &[Invalid], out: Output, mut stop
         return crate::cli::SIGNAL;
     };
     owner.join();
-    report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress)
+    let code = report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress);
+    if smoke.load(Ordering::Relaxed) && code == crate::cli::STOPPED { crate::cli::INFRA } else { code }
 }
 
 type News = mpsc::Receiver<Vec<JobEvent>>;

@@ -2,23 +2,27 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
+use super::resume::Taken;
 use crate::audit::scratch;
 use crate::environment::OwnerLabel;
-use crate::environment::docker::DockerEngine;
-use crate::harbor::write::Claimant;
+use crate::environment::docker::{DockerEngine, Isolation};
+use crate::harbor::write::lease::LeaseNote;
+use crate::harbor::write::{Claimant, JobWriter, WriteError};
+use crate::job::Stamp;
 use crate::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Places, Plan, RunError};
 
 /// After the job's end, for what still runs aside.
 const SHUTDOWN: Duration = Duration::from_secs(2);
 
 /// Takes a line about what happens before the first trial.
-pub type Tell = Box<dyn Fn(&str) + Send + Sync>;
+pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a job is run.
 pub struct Terms {
@@ -28,6 +32,8 @@ pub struct Terms {
     pub scratch: Option<PathBuf>,
     /// Look at images, disk and the like before the first trial.
     pub preflight: bool,
+    /// Run one trial first, and stop when it fails for its surroundings or the config.
+    pub smoke: bool,
     /// Hears of what happens before the first trial.
     pub tell: Tell,
 }
@@ -42,6 +48,8 @@ pub struct Owner {
     pub id: String,
     /// How it ended; can be taken once.
     pub done: oneshot::Receiver<Ended>,
+    /// True when it stopped after its first trial.
+    pub smoke_failed: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
@@ -62,22 +70,31 @@ struct Begun {
 pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
     let (tell_begun, begun) = std::sync::mpsc::sync_channel(1);
     let (tell_done, done) = oneshot::channel();
+    let smoke_failed = Arc::new(AtomicBool::new(false));
+    let failed = smoke_failed.clone();
     let fail = |e: std::io::Error| Refusal::of(&format!("can not start the job: {e}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
     let thread = std::thread::Builder::new()
         .name("owner".into())
         .spawn(move || {
             let ended = runtime.block_on(async {
-                let (job, places, now) = match begin(prepared, terms).await {
+                let Working { job, places, begun: now, smoke, tell } = match begin(prepared, terms).await {
                     Ok(begun) => begun,
                     Err(refusal) => {
                         let _ = tell_begun.send(Err(refusal));
                         return None;
                     }
                 };
+                let (control, dir) = (now.control.clone(), now.dir.clone());
                 // Nobody to hear it is no reason to leave the job alone.
                 let _ = tell_begun.send(Ok(now));
-                let ended = job.run().await;
+                let ended = match smoke {
+                    None => job.run().await,
+                    Some(Smoke { trial, slots }) => {
+                        let watched = super::smoke::watch(control, &dir, &trial, slots, &failed, &tell);
+                        tokio::join!(job.run(), watched).0
+                    }
+                };
                 Some((ended, places.close().await))
             });
             runtime.shutdown_timeout(SHUTDOWN);
@@ -91,7 +108,7 @@ pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
         })
         .map_err(fail)?;
     match begun.recv() {
-        Ok(Ok(Begun { control, dir, id })) => Ok(Owner { control, dir, id, done, thread }),
+        Ok(Ok(Begun { control, dir, id })) => Ok(Owner { control, dir, id, done, smoke_failed, thread }),
         Ok(Err(refusal)) => {
             let _ = thread.join();
             Err(refusal)
@@ -108,14 +125,71 @@ impl Owner {
     }
 }
 
-async fn begin(prepared: Prepared, terms: Terms) -> Result<(Job, Open, Begun), Refusal> {
-    let Prepared { plan, kind, .. } = prepared;
-    let open = Open::new(kind, &plan, terms.scratch, terms.preflight, &terms.tell).await?;
-    let begun = (plan.id.clone(), plan.dir());
-    match Job::begin(plan, &terms.who, open.places()) {
-        Ok((job, control)) => Ok((job, open, Begun { control, id: begun.0, dir: begun.1 })),
+/// A job that has begun.
+struct Working {
+    job: Job,
+    places: Open,
+    begun: Begun,
+    smoke: Option<Smoke>,
+    tell: Tell,
+}
+
+/// The trial that goes first, and the slots after it.
+struct Smoke {
+    trial: String,
+    slots: usize,
+}
+
+async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
+    let Prepared { plan, kind, again, .. } = prepared;
+    let refuse = |e: WriteError| Refusal::of(&e.to_string());
+    let of_engine = |e: crate::environment::EnvError| Refusal::of(&e.to_string());
+    let engine = match kind {
+        Kind::Docker => Some(DockerEngine::connect().await.map_err(of_engine)?),
+        Kind::Local => None,
+    };
+    let mut image = None;
+    if terms.preflight {
+        super::preflight::disk(&plan.dir(), &terms.tell)?;
+        if let Some(engine) = &engine {
+            image = super::preflight::docker(engine, &plan, &terms.tell).await?;
+        }
+    }
+    // The directory comes first: whatever is made after it can be found by its id.
+    let (plan, mut writer) = match again {
+        None => {
+            let writer = plan.begin(&terms.who).map_err(refuse)?;
+            (plan, writer)
+        }
+        Some(again) => {
+            let Taken { plan, folder, lease } = super::resume::take(again, kind, &terms).await?;
+            let writer = plan.go_on(folder, lease, Stamp::now()).map_err(refuse)?;
+            (plan, writer)
+        }
+    };
+    let (id, dir) = (plan.id.clone(), plan.dir());
+    let places = match Open::new(engine, &plan, &writer, terms.scratch).await {
+        Ok(places) => places,
+        Err(refusal) => {
+            let _ = writer.give_up(Stamp::now());
+            return Err(refusal);
+        }
+    };
+    let slots = usize::try_from(plan.config.n_concurrent_trials).unwrap_or(usize::MAX);
+    if slots > 1 && plan.trials.len() > 1 {
+        places.probe(image, terms.tell.clone());
+    }
+    let first = plan.trials.first().map(|trial| trial.config.trial_name.clone());
+    let smoke = first.filter(|_| terms.smoke).map(|trial| Smoke { trial, slots });
+    match Job::with(plan, writer, &terms.who, places.places()) {
+        Ok((mut job, control)) => {
+            if smoke.is_some() {
+                job.first_alone();
+            }
+            Ok(Working { job, places, begun: Begun { control, id, dir }, smoke, tell: terms.tell })
+        }
         Err(error) => {
-            open.close().await;
+            places.close().await;
             Err(Refusal::of(&error.to_string()))
         }
     }
@@ -128,38 +202,48 @@ pub(super) struct Open {
 }
 
 impl Open {
-    /// Opens it: connects to the engine, makes the network or the scratch directory.
+    /// Opens it: makes the network or the scratch directory.
     ///
     /// # Errors
     /// With the remedy.
-    pub(super) async fn new(
-        kind: Kind,
+    async fn new(
+        engine: Option<DockerEngine>,
         plan: &Plan,
+        writer: &JobWriter,
         scratch: Option<PathBuf>,
-        preflight: bool,
-        tell: &Tell,
     ) -> Result<Open, Refusal> {
-        match kind {
-            Kind::Local => {
+        match engine {
+            None => {
                 let root = match scratch {
                     Some(root) => root,
                     None => scratch_of(&plan.id)?,
                 };
-                let recorded = private(&root).and_then(|()| scratch::record(&root, &OwnerLabel::mine(&plan.dir())));
+                let recorded =
+                    private(&root).and_then(|()| scratch::record(&root, &owner_label(writer.lease(), &plan.dir())));
                 recorded.map_err(|e| Refusal::of(&format!("{}: {e}", root.display())))?;
                 Ok(Open { docker: None, scratch: Some(root) })
             }
-            Kind::Docker => {
+            Some(engine) => {
                 let refuse = |e: crate::environment::EnvError| Refusal::of(&e.to_string());
-                let engine = DockerEngine::connect().await.map_err(refuse)?;
-                if preflight {
-                    super::preflight::docker(&engine, plan, tell).await?;
-                }
-                let owner = OwnerLabel::mine(&plan.dir()).to_string();
+                let owner = owner_label(writer.lease(), &plan.dir()).to_string();
                 let places = DockerPlaces::open(engine, plan, &owner).await.map_err(refuse)?;
                 Ok(Open { docker: Some(Arc::new(places)), scratch: None })
             }
         }
+    }
+
+    /// Asks, beside the first trials, whether this host keeps containers of the job apart.
+    fn probe(&self, image: Option<String>, tell: Tell) {
+        let (Some(docker), Some(image)) = (self.docker.clone(), image) else { return };
+        tokio::spawn(async move {
+            match docker.probe_isolation(&image).await {
+                Ok(Some(Isolation::NotEnforced)) => {
+                    tell("this host does not keep the containers of the job apart: they can reach each other");
+                }
+                Ok(found) => tracing::info!(?found, "traffic between trials"),
+                Err(error) => tracing::warn!(%error, "traffic between trials: not known"),
+            }
+        });
     }
 
     pub(super) fn places(&self) -> Arc<dyn Places> {
@@ -194,4 +278,16 @@ impl Open {
 fn private(dir: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)
+}
+
+/// Who makes what the labels are on, in the words of its lease.
+fn owner_label(lease: &LeaseNote, dir: &Path) -> OwnerLabel {
+    OwnerLabel {
+        pid: lease.pid,
+        started: lease.started,
+        boot_id: lease.boot_id.clone(),
+        pid_namespace: lease.pid_namespace.clone(),
+        host: lease.host.clone(),
+        job_dir: std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf()),
+    }
 }

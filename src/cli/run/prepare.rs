@@ -67,6 +67,8 @@ pub struct Prepared {
     pub variables: Vec<String>,
     /// Where the trials happen.
     pub kind: Kind,
+    /// The job dir is there, and is gone on with.
+    pub again: Option<super::resume::Again>,
 }
 
 /// A config that can be run, before its tasks are looked at.
@@ -142,7 +144,7 @@ pub fn plan_of(config: &RunConfig, state: Option<&Path>) -> Result<Prepared, Ref
     if kind == Kind::Docker {
         DockerPlaces::check(&plan)?;
     }
-    Ok(Prepared { plan, invalid: found.invalid, notes: found.notes, variables, kind })
+    Ok(Prepared { plan, invalid: found.invalid, notes: found.notes, variables, kind, again: None })
 }
 
 /// Variables of this host that will be read.
@@ -177,5 +179,6 @@ pub fn scratch_of(job: &str) -> Result<PathBuf, Refusal> {
     let state = state_dir().ok_or_else(|| {
         Refusal::of("no place for scratch directories: set PILOTHOUSE_STATE_DIR, XDG_STATE_HOME or HOME")
     })?;
+    let state = std::path::absolute(&state).unwrap_or(state);
     Ok(state.join("scratch").join(job))
 }

@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
-use super::headless::{self, Output, Stops, resume_words};
+use super::headless::{self, Ears, Output, Stops, resume_words};
 use super::owner::{Ended, Owner};
 use super::tasks::Invalid;
 use crate::app::derived::Counting;
@@ -23,15 +24,16 @@ use crate::scheduler::{Control, Status};
 /// Orders and news that may wait.
 const QUEUE: usize = 64;
 
-/// Shows a job until the screen is left, and follows it to its end; gives the exit code.
-pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common) -> u8 {
+/// Shows a job until the screen is left, and follows it to its end; gives the exit code. `ears` have
+/// heard every signal since the job began: what the screen was left for is done by them.
+pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common, runtime: &Runtime, ears: Ears) -> u8 {
     let (leave, told) = oneshot::channel();
     let (tell_ended, ended) = oneshot::channel();
     let done = std::mem::replace(&mut owner.done, ended);
     let aborted = Arc::new(AtomicBool::new(false));
     let (orders, inbox) = mpsc::channel(QUEUE);
     let (news, heard) = mpsc::channel(QUEUE);
-    let desk = Bridge {
+    let bridge = Bridge {
         control: owner.control.clone(),
         desk: Desk::new(news.clone()),
         news,
@@ -41,61 +43,65 @@ pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common) 
         id: owner.id.clone(),
     };
     let aborting = aborted.clone();
-    let started = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
+    let steered = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         std::thread::Builder::new().name("helm".into()).spawn(move || {
-            runtime.block_on(desk.run(inbox, done, tell_ended, || {
+            runtime.block_on(bridge.run(inbox, done, tell_ended, || {
                 aborting.store(true, Ordering::Relaxed);
                 let _ = leave.send(());
             }));
         })
     });
-    if let Err(error) = started {
+    if let Err(error) = steered {
         crate::cli::complain(&format!("no thread to steer the job: {error}"));
         return crate::cli::FAULT;
     }
-    let steering = Steering { helm: Box::new(Wheel { orders }), news: heard };
-    let watched = attach::Watched {
-        dirs: vec![owner.dir.clone()],
-        poll: None,
-        counting: Counting::default(),
-        prepare: Box::new(|_| Vec::new()),
-        leave: Some(told),
-        steering: Some((Side::Owner, steering)),
-    };
-    let left = attach::watch(common, watched);
+    let left = show(owner.dir.clone(), Steering { helm: Box::new(Wheel { orders }), news: heard }, told, common);
     if aborted.load(Ordering::Relaxed) {
         let dir = owner.dir.display();
         out.say(&format!("aborted: {dir} has trials without result: {}", resume_words(&owner.dir)));
         return crate::cli::STOPPED;
     }
-    let mut stops = Stops::default();
-    // What the screen was left for by its operator is over: the report is all that is wanted.
-    let mut rest = Output { quiet: true, ..out };
-    match left {
-        Ok(Left::Quit) => {}
-        Ok(Left::Signal(number)) if number != HANGUP => {
-            stops.hear(&owner.control);
-            rest = out;
-            out.say("stopping: nothing new begins, running trials are cancelled and recorded");
+    let quiet = Output { quiet: true, ..out };
+    let rest = match left {
+        // It is over: the report is all that is wanted.
+        Ok(Left::Quit) => quiet,
+        Ok(Left::Signal(HANGUP) | Left::Gone) => {
+            tracing::info!("the terminal is gone; the run goes on");
+            quiet
         }
-        Ok(Left::Signal(_) | Left::Gone) => tracing::info!("the terminal is gone; the run goes on"),
+        Ok(Left::Signal(_)) => out,
         Ok(Left::Fell) => {
-            rest = out;
             out.say("the screen fell over; the run goes on without it");
+            out
         }
         Err(error) => {
-            rest = out;
             crate::cli::complain(&format!("{error}; the run goes on without a screen"));
+            out
         }
-    }
-    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(headless::run_on(owner, invalid, rest, stops)),
-        Err(error) => {
-            crate::cli::complain(&format!("no event loop: {error}"));
-            owner.join();
-            crate::cli::NEEDS_PERSON
-        }
-    }
+    };
+    runtime.block_on(headless::follow_to_end(owner, invalid, rest, Stops::default(), ears))
+}
+
+/// The screen, on a thread of its own: should it panic, the job does not go with it.
+fn show(
+    dir: PathBuf,
+    steering: Steering,
+    leave: oneshot::Receiver<()>,
+    common: &Common,
+) -> Result<Left, crate::tty::TtyError> {
+    let common = common.clone();
+    let screen = std::thread::Builder::new().name("screen".into()).spawn(move || {
+        let watched = attach::Watched {
+            dirs: vec![dir],
+            poll: None,
+            counting: Counting::default(),
+            prepare: Box::new(|_| Vec::new()),
+            leave: Some(leave),
+            steering: Some((Side::Owner, steering)),
+        };
+        attach::watch(&common, watched)
+    });
+    screen.map_err(crate::tty::TtyError::Setup)?.join().unwrap_or(Ok(Left::Fell))
 }
 
 /// SIGHUP.
@@ -194,6 +200,9 @@ impl Bridge {
                 ("stop", self.id.clone(), true)
             }
             Order::Hurry => {
+                if !self.stops.stopped() {
+                    self.stops.hear(&self.control);
+                }
                 self.stops.hear(&self.control);
                 self.crew.stopping = Stopping::Hurrying;
                 self.say(News::Crew(self.crew)).await;

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::atomic::{Folder, Log, WriteError};
 use super::config::{JobConfig, MetricConfig, TrialConfig};
-use super::lease::{LEASE, Lease, LeaseLost};
+use super::lease::{LEASE, Lease, LeaseLost, LeaseNote};
 use super::lock::{JobLock, TrialLock};
 use super::result::TrialResult;
 use super::scrub::Scrub;
@@ -264,6 +264,24 @@ impl JobWriter {
             spacing: SPACING,
             lost: Lost::default(),
         }
+    }
+
+    /// The lease under which the job is written.
+    pub fn lease(&self) -> &LeaseNote {
+        self.lease.note()
+    }
+
+    /// A job that can not begin after all: one without any trial goes away, any other is left.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn give_up(&mut self, now: Stamp) -> Result<(), WriteError> {
+        self.hold()?;
+        if directories(&self.folder)?.is_empty() && self.ended.is_empty() {
+            take_back(self.folder.path());
+            return Ok(());
+        }
+        self.leave(now)
     }
 
     /// The job dir.

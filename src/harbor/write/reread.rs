@@ -231,7 +231,11 @@ pub fn job(folder: &Folder) -> Result<JobRead, String> {
         Err(OpenError::Missing | OpenError::Vanished) => Ok(None),
         Err(e) => Err(format!("{name}: {e}")),
     };
-    let none = |name: &str| format!("{name} is missing: the job was ended before its plan was written");
+    let none = |name: &str| {
+        format!(
+            "{name} is missing: ended before its plan was written: nothing of it was run: remove it and start again"
+        )
+    };
     let config = file("config.json")?.ok_or_else(|| none("config.json"))?;
     let lock = file("lock.json")?.ok_or_else(|| none("lock.json"))?;
     let lock: Lock = serde_json::from_slice(&lock).map_err(|e| format!("lock.json: {e}"))?;
