@@ -5,7 +5,7 @@ use std::fs;
 use pilothouse::environment::Trouble;
 use pilothouse::environment::docker::Isolation;
 use pilothouse::harbor::write::config::{AgentConfig, Kwargs};
-use pilothouse::harbor::write::policy::PolicyOverride;
+use pilothouse::job::policy::ErrorPolicyOverride;
 use pilothouse::scheduler::DockerPlaces;
 use serde_json::{Value, json as value};
 use sha2::Digest;
@@ -138,7 +138,7 @@ fn a_reward_that_counts_is_not_tried_again_unless_the_operator_says_so() {
         let mut config = yard.config("oracle", 1);
         config.job_name = format!("job-{named}");
         (config.retry.max_retries, config.retry.min_wait_sec) = (1, 0.1);
-        let own = PolicyOverride { should_retry: Some(true), ..PolicyOverride::default() };
+        let own = ErrorPolicyOverride { should_retry: Some(true), ..ErrorPolicyOverride::default() };
         if named {
             config.override_error_policy.insert("RuntimeError".to_string(), own);
         }
