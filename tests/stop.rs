@@ -3,6 +3,8 @@
 
 mod support;
 
+#[path = "stop/own.rs"]
+mod own;
 #[path = "stop/owner.rs"]
 mod owner;
 #[path = "stop/real.rs"]
