@@ -9,177 +9,26 @@
     missing_docs
 )]
 
+#[path = "runner/asked.rs"]
+mod asked;
 #[path = "runner/images.rs"]
 mod images;
 #[path = "runner/steps.rs"]
 mod steps;
 mod support;
+#[path = "support/yard.rs"]
+mod yard;
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use pilothouse::environment::docker::DockerEngine;
-use pilothouse::follow::{Follower, Options};
 use pilothouse::harbor::Task;
-use pilothouse::harbor::write::config::{AgentConfig, JobConfig, TaskConfig};
-use pilothouse::harbor::write::{Claimant, WriteError};
-use pilothouse::job::{Fleet, Stamp, StateKind, Trial, TrialResult, tally};
-use pilothouse::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Plan, PlanError, RunError};
+use pilothouse::harbor::write::WriteError;
+use pilothouse::job::{Stamp, StateKind};
+use pilothouse::scheduler::{Finished, PlanError, RunError};
 use serde_json::Value;
 
-const PASS: &str = "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"";
-
-/// A place for tasks, jobs and scratch directories.
-struct Yard {
-    temp: tempfile::TempDir,
-    tasks: Vec<PathBuf>,
-}
-
-impl Yard {
-    fn new() -> Yard {
-        let temp = tempfile::tempdir().unwrap();
-        for dir in ["tasks", "scratch"] {
-            fs::create_dir(temp.path().join(dir)).unwrap();
-        }
-        Yard { temp, tasks: Vec::new() }
-    }
-
-    /// A task of these scripts; `toml` is appended to its `task.toml`.
-    fn task(mut self, name: &str, solve: &str, test: &str, toml: &str) -> Yard {
-        let dir = self.temp.path().join("tasks").join(name);
-        for sub in ["environment", "tests", "solution"] {
-            fs::create_dir_all(dir.join(sub)).unwrap();
-        }
-        let head = "schema_version = \"1.1\"\n";
-        fs::write(dir.join("task.toml"), format!("{head}{toml}\n")).unwrap();
-        fs::write(dir.join("instruction.md"), "Do it.\n").unwrap();
-        fs::write(dir.join("environment/Dockerfile"), "FROM scratch\n").unwrap();
-        fs::write(dir.join("solution/solve.sh"), format!("#!/bin/bash\n{solve}\n")).unwrap();
-        fs::write(dir.join("tests/test.sh"), format!("#!/bin/bash\n{test}\n")).unwrap();
-        self.tasks.push(dir);
-        self
-    }
-
-    fn config(&self, agent: &str, n: u32) -> JobConfig {
-        JobConfig {
-            job_name: "job".to_string(),
-            jobs_dir: self.temp.path().join("jobs").to_str().unwrap().to_string(),
-            n_concurrent_trials: n,
-            agents: vec![AgentConfig { name: Some(agent.to_string()), ..AgentConfig::default() }],
-            ..JobConfig::default()
-        }
-    }
-
-    fn plan(&self, config: JobConfig) -> Result<Plan, PlanError> {
-        let tasks: Vec<_> = self
-            .tasks
-            .iter()
-            .map(|dir| {
-                let path = dir.to_str().unwrap().to_string();
-                let source = Some("tasks".to_string());
-                let from = TaskConfig { path: Some(path), source, ..TaskConfig::default() };
-                (from, Arc::new(Task::load(dir).unwrap()))
-            })
-            .collect();
-        Plan::of(config, &tasks, Stamp::now())
-    }
-
-    /// Runs a job to its end, with `meanwhile` beside it.
-    fn run<F: Future<Output = ()>>(&self, config: JobConfig, meanwhile: impl FnOnce(Control, Plan) -> F) -> Finished {
-        self.try_run(config, meanwhile).unwrap()
-    }
-
-    fn try_run<F: Future<Output = ()>>(
-        &self,
-        config: JobConfig,
-        meanwhile: impl FnOnce(Control, Plan) -> F,
-    ) -> Result<Finished, RunError> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let done = runtime.block_on(async {
-            let plan = self.plan(config).unwrap();
-            let who = Claimant { interval: Duration::from_millis(400), ..Claimant::default() };
-            let places = LocalPlaces { root: self.temp.path().join("scratch") };
-            let (job, control) = Job::begin(plan.clone(), &who, Arc::new(places)).unwrap();
-            let both = async { tokio::join!(job.run(), meanwhile(control, plan)).0 };
-            tokio::time::timeout(Duration::from_secs(120), both).await.expect("the job hangs")
-        });
-        runtime.shutdown_timeout(Duration::from_secs(2));
-        let left: Vec<_> = fs::read_dir(self.temp.path().join("scratch")).unwrap().collect();
-        assert!(left.is_empty(), "{left:?}");
-        done
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.temp.path().join("jobs/job")
-    }
-
-    /// What our own reader finds.
-    fn read(&self) -> Read {
-        self.read_job("job")
-    }
-
-    fn read_job(&self, name: &str) -> Read {
-        let mut fleet = Fleet::default();
-        let options = Options { owner: false, ..Options::default() };
-        Follower::new(vec![self.temp.path().join("jobs").join(name)], options).scan_once(&mut |events| {
-            events.into_iter().for_each(|event| fleet.apply(event));
-            true
-        });
-        assert!(fleet.problems.is_empty(), "{:?}", fleet.problems);
-        let tally = tally::count(&fleet, &tally::Options::default(), Stamp::now()).unwrap();
-        Read { fleet, tally }
-    }
-}
-
-struct Read {
-    fleet: Fleet,
-    tally: tally::Tally,
-}
-
-impl Read {
-    fn trial(&self, task: &str) -> &Trial {
-        let [job] = self.fleet.jobs() else { panic!("{} jobs", self.fleet.jobs().len()) };
-        job.trials.values().find(|t| &*t.task == task).unwrap_or_else(|| panic!("no trial of {task}"))
-    }
-
-    fn result(&self, task: &str) -> &TrialResult {
-        let trial = self.trial(task);
-        assert!(trial.problems.is_empty(), "{:?}", trial.problems);
-        trial.result.as_ref().unwrap()
-    }
-
-    /// Primary reward and exception type.
-    fn end(&self, task: &str) -> (Option<f64>, Option<&str>) {
-        let result = self.result(task);
-        (result.rewards.primary(), result.exception.as_ref().map(|e| &*e.kind))
-    }
-}
-
-async fn nothing(_: Control, _: Plan) {}
-
-fn trial_dir(plan: &Plan, task: &str) -> PathBuf {
-    let trial = plan.trials.iter().find(|t| t.task.short_name() == task).unwrap();
-    plan.dir().join(&trial.config.trial_name)
-}
-
-fn find(yard: &Yard, read: &Read, task: &str) -> PathBuf {
-    yard.dir().join(&*read.trial(task).name)
-}
-
-async fn until(what: impl Fn() -> bool) {
-    let begin = Instant::now();
-    while !what() {
-        assert!(begin.elapsed() < Duration::from_secs(60), "waited in vain");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-}
-
-fn json(path: &Path) -> Value {
-    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-}
+use yard::{PASS, Yard, ends, find, in_containers, json, left_of, nothing, trial_dir, until};
 
 #[test]
 fn every_kind_of_end_is_recorded_under_harbors_name() {
@@ -414,61 +263,6 @@ fn what_is_not_run_is_refused_by_name_before_anything_is_made() {
         assert!(text.contains(name), "{name}: {text}");
     }
     assert!(!yard.temp.path().join("jobs").exists());
-}
-
-/// Task → rewards and exception type of every result in a job dir, its steps' behind them.
-fn ends(dir: &Path) -> BTreeMap<String, Vec<(String, Option<String>)>> {
-    let mut out = BTreeMap::new();
-    for entry in fs::read_dir(dir).unwrap().flatten() {
-        let Ok(bytes) = fs::read(entry.path().join("result.json")) else { continue };
-        let result: Value = serde_json::from_slice(&bytes).unwrap();
-        let steps = result["step_results"].as_array().cloned().unwrap_or_default();
-        let end = |part: &Value| {
-            let name = part["step_name"].as_str().unwrap_or_default();
-            let rewards = part["verifier_result"]["rewards"].to_string();
-            (format!("{name} {rewards}"), part["exception_info"]["exception_type"].as_str().map(str::to_string))
-        };
-        let ends = std::iter::once(&result).chain(&steps).map(end).collect();
-        out.insert(result["task_name"].as_str().unwrap().to_string(), ends);
-    }
-    out
-}
-
-/// What the engine's own command line says.
-fn docker(args: &[&str]) -> String {
-    let out = std::process::Command::new("docker").args(args).output().unwrap();
-    String::from_utf8(out.stdout).unwrap()
-}
-
-/// Containers and networks of a job that are still there.
-fn left_of(job: &str) -> String {
-    let label = format!("label={}={job}", pilothouse::environment::labels::JOB);
-    docker(&["ps", "-aq", "--filter", &label]) + &docker(&["network", "ls", "-q", "--filter", &label])
-}
-
-/// Runs a job in containers; gives its id, too. None, said aloud, where there is no engine or image.
-fn in_containers<F: Future<Output = ()>>(
-    yard: &Yard,
-    config: JobConfig,
-    meanwhile: impl FnOnce(Control, Plan) -> F,
-) -> Option<(Finished, String)> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let ran = runtime.block_on(async {
-        let engine = DockerEngine::connect().await.map_err(|e| e.to_string())?;
-        let here = engine.image("tb-base:1").await.map_err(|e| e.to_string())?;
-        here.ok_or("no image tb-base:1 (data/tools/build-base-image.sh)")?;
-        let plan = yard.plan(config).unwrap();
-        DockerPlaces::check(&plan).unwrap();
-        let places = Arc::new(DockerPlaces::open(engine, &plan, "tests").await.unwrap());
-        let (job, control) = Job::begin(plan.clone(), &Claimant::default(), places.clone()).unwrap();
-        let id = plan.id.clone();
-        let both = async { tokio::join!(job.run(), meanwhile(control, plan)).0 };
-        let done = tokio::time::timeout(Duration::from_secs(300), both).await.expect("the job hangs").unwrap();
-        places.close().await.unwrap();
-        Ok::<_, String>((done, id))
-    });
-    runtime.shutdown_timeout(Duration::from_secs(2));
-    ran.inspect_err(|why| support::skipped(&format!("runner in containers: {why}"))).ok()
 }
 
 #[test]

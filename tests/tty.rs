@@ -13,8 +13,8 @@ use pilothouse::tty::{ColorLevel, Guard, Input, Modes, Term, TtyError, guard, in
 use ratatui::widgets::Paragraph;
 use rustix::process::Signal;
 use support::escapes::{self, Allowed, assert_no_foreign_escapes};
-use support::proc;
 use support::pty::{Pty, key};
+use support::{proc, shell};
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -251,7 +251,7 @@ fn stop_and_continue_from_outside_puts_the_screen_back() {
     let mut pty = probe("probe_signals");
     pty.wait_for("probe 60x10", SOON);
     pty.kill(Signal::STOP);
-    wait_state(pty.pid(), 'T');
+    proc::wait_state(pty.pid(), 'T', SOON);
     pty.kill(Signal::CONT);
     pty.wait_for("last continued", SOON);
     assert!(!pty.line_modes().is_cooked());
@@ -263,30 +263,12 @@ fn stop_and_continue_from_outside_puts_the_screen_back() {
 #[test]
 fn ctrl_z_gives_the_shell_its_terminal_and_fg_brings_the_screen_back() {
     let this = std::env::current_exe().unwrap();
-    let mut pty = Pty::spawn("/bin/sh", &["-i"], 60, 12, &[("PS1", "prompt> ")]);
-    pty.wait_for("prompt>", SOON);
-    pty.send(&format!("'{}' {}\r", this.display(), probe_args("probe_plain").join(" ")));
-    pty.wait_for("probe 60x12", SOON);
-    let child = proc::children(pty.pid())[0];
-    pty.send(key::CTRL_Z);
-    pty.wait_gone("probe 60x12", SOON);
-    wait_state(child, 'T');
-    let modes = pty.modes();
-    assert!(!modes.alternate_screen && modes.cursor_visible && !modes.bracketed_paste);
-    pty.send("echo in-$((40 + 2))\r");
-    pty.wait_for("in-42", SOON);
-    pty.send("fg\r");
+    let mut pty = shell::open(60, 12, &[]);
+    let line = format!("'{}' {}", this.display(), probe_args("probe_plain").join(" "));
+    shell::start_stop_and_continue(&mut pty, &line, "probe 60x12");
     pty.wait_for("last resumed", SOON);
-    pty.wait_for("probe 60x12", SOON);
-    assert!(pty.modes().alternate_screen && !pty.line_modes().is_cooked());
     pty.send("q");
-    // What is typed before the probe has ended would be the probe's.
-    pty.wait_until("the prompt after the probe", SOON, |screen| {
-        screen.contains("probe ended: quit") && screen.trim_end().ends_with("prompt>")
-    });
-    pty.send("exit\r");
-    pty.wait_exit(SOON);
-    pty.assert_restored();
+    shell::close(pty, "probe ended: quit");
 }
 
 #[test]
@@ -341,13 +323,5 @@ fn no_terminal_is_an_error() {
     if !std::io::IsTerminal::is_terminal(&std::io::stdout()) {
         assert!(matches!(Guard::enter(Modes::default()), Err(TtyError::Setup(_))));
         assert!(!guard::is_entered());
-    }
-}
-
-fn wait_state(pid: u32, wanted: char) {
-    let began = Instant::now();
-    while proc::state(pid) != Some(wanted) {
-        assert!(began.elapsed() < SOON, "{pid} is in state {:?}, not {wanted}", proc::state(pid));
-        std::thread::sleep(Duration::from_millis(5));
     }
 }

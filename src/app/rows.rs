@@ -159,14 +159,19 @@ pub struct Row {
 }
 
 impl Row {
-    fn of_trial(job: &Job, trial: &Trial, phase: Phase) -> Row {
-        let mut row = Row {
-            id: RowId::Trial(TrialKey { job: job.key, trial: trial.name.clone() }),
-            job: job.key,
-            name: trial.name.clone(),
-            task: trial.task.clone(),
+    /// A row of which no more is known.
+    fn new(id: RowId, task: Arc<str>, phase: Phase, outcome: Outcome) -> Row {
+        let (job, name) = match &id {
+            RowId::Trial(key) => (key.job, key.trial.clone()),
+            RowId::Slot(job, _) => (*job, Arc::from("")),
+        };
+        Row {
+            id,
+            job,
+            name,
+            task,
             phase,
-            outcome: Outcome::of(trial, phase),
+            outcome,
             episodes: None,
             timing: None,
             output_tokens: None,
@@ -176,7 +181,12 @@ impl Row {
             finished: None,
             last_step: None,
             superseded: None,
-        };
+        }
+    }
+
+    fn of_trial(job: &Job, trial: &Trial, phase: Phase) -> Row {
+        let id = RowId::Trial(TrialKey { job: job.key, trial: trial.name.clone() });
+        let mut row = Row::new(id, trial.task.clone(), phase, Outcome::of(trial, phase));
         if let Some(result) = &trial.result {
             row.episodes = result.n_episodes;
             row.output_tokens = result.tokens.output;
@@ -198,26 +208,6 @@ impl Row {
             row.fill_live(evidence, &trial.limits);
         }
         row
-    }
-
-    fn of_slot(job: &Job, label: Arc<str>, task: Arc<str>) -> Row {
-        Row {
-            id: RowId::Slot(job.key, label),
-            job: job.key,
-            name: Arc::from(""),
-            task,
-            phase: Phase::Queued,
-            outcome: Outcome::Queued,
-            episodes: None,
-            timing: None,
-            output_tokens: None,
-            reward: None,
-            exception: None,
-            started: None,
-            finished: None,
-            last_step: None,
-            superseded: None,
-        }
     }
 
     fn fill_live(&mut self, e: &Evidence, limits: &Limits) {
@@ -286,7 +276,8 @@ pub fn build(fleet: &Fleet, tally: &Tally) -> Vec<Row> {
                     Some(slot) => slot.to_string().into(),
                     None => counted.task.clone(),
                 };
-                let mut row = Row::of_slot(job, label, counted.task.clone());
+                let mut row =
+                    Row::new(RowId::Slot(job.key, label), counted.task.clone(), Phase::Queued, Outcome::Queued);
                 if let Some(n) = waiting.get_mut(&(counted.job, &*counted.task)).filter(|n| **n > 0) {
                     *n -= 1;
                     row.phase = Phase::RetryWait;

@@ -155,6 +155,7 @@ pub struct World {
     strays: Vec<Stray>,
     index: Index,
     ids: HashMap<String, PathBuf>,
+    jobs: HashSet<PathBuf>,
     owners: HashMap<PathBuf, Found>,
 }
 
@@ -172,15 +173,23 @@ impl World {
                 strays.push(Stray { pid, began: process::wall_clock(started) });
             }
         }
-        let mut world = World { census, strays, index: Index::default(), ids: HashMap::new(), owners: HashMap::new() };
+        let mut world = World {
+            census,
+            strays,
+            index: Index::default(),
+            ids: HashMap::new(),
+            jobs: HashSet::new(),
+            owners: HashMap::new(),
+        };
         for dir in job_dirs {
             let dir = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
             for trial in trials_of(&dir) {
                 world.index.add(&dir, &trial);
             }
             if let Some(id) = super::check::job_id(&dir) {
-                world.ids.insert(id, dir);
+                world.ids.insert(id, dir.clone());
             }
+            world.jobs.insert(dir);
         }
         world
     }
@@ -189,6 +198,12 @@ impl World {
     pub fn owner(&mut self, job_dir: &Path) -> &Found {
         let census = &self.census;
         self.owners.entry(job_dir.to_path_buf()).or_insert_with(|| find_owner_in(job_dir, census))
+    }
+
+    /// Whether a thing belongs to one of the jobs that are known.
+    pub fn knows(&self, thing: &Leftover) -> bool {
+        let by_dir = thing.job_dir.as_ref().is_some_and(|dir| self.jobs.contains(dir));
+        by_dir || thing.job_id.as_ref().is_some_and(|id| self.ids.contains_key(id))
     }
 
     /// The living job on this host that has a trial of this name, letters aside.

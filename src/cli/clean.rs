@@ -32,9 +32,9 @@ const MOST: usize = 10_000;
 /// Exit code: 0 nothing is left, 1 something is left or could not be looked at, 2 wrong arguments.
 #[derive(Debug, Clone, Args)]
 pub struct CleanArgs {
-    /// Job dirs, or directories of jobs, to map things to by their trials' names (./jobs if not given);
-    /// without them Harbor's things are mapped by their mounts alone, which 0.26 has only with
-    /// auto_mounting
+    /// Only what belongs to these jobs: job dirs, or directories of jobs. Without them everything on this
+    /// host, mapped to jobs by labels and mounts and to those in ./jobs by their trials' names too
+    /// (Harbor 0.26 mounts nothing by default)
     #[arg(value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Harbor's things too
@@ -98,7 +98,10 @@ async fn act(args: &CleanArgs, jobs: Vec<PathBuf>) -> u8 {
     let engine: Result<&DockerEngine, &EnvError> = engine.as_ref();
     let mut world = World::look(&jobs);
     let scope = Scope { job_dirs: jobs, ours: true, harbor: args.harbor };
-    let found = leftovers::collect(&scope, &mut world, engine).await;
+    let mut found = leftovers::collect(&scope, &mut world, engine).await;
+    if !args.dirs.is_empty() {
+        found.things.retain(|thing| world.knows(thing));
+    }
     let state = super::state_dir();
     let kept = state.as_deref().map(quarantined).unwrap_or_default();
     let mut removed: Vec<(usize, Result<Mended, String>)> = Vec::new();

@@ -33,13 +33,14 @@ mod types;
 mod unsupported;
 mod yaml_text;
 
+pub use crate::job::policy::{ErrorPolicy, ErrorPolicyOverride};
 pub use flags::{HarborOnly, RunFlags};
 pub use layers::Format;
 pub use names::{ALPHABET, Planned, job_name, plan, task_short_name, trial_name};
 pub use node::{Entry, Node, Place, Problem, Value};
 pub use print::{Env, Printed};
 pub use resolve::{ConfigError, Host, Resolved, read_config, read_file, resolve};
-pub use retry::{ErrorPolicy, HarborVersion, default_excludes, policy, retryable};
+pub use retry::{HarborVersion, default_excludes, policy, retryable};
 pub use secrets::{is_sensitive_name, template_name};
 pub use types::*;
 pub use unsupported::{SETTINGS, Unsupported, WAY, unsupported};

@@ -6,7 +6,7 @@
 //! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
 //! | [`from_run`] | from an operator's config to those documents |
-//! | [`policy`], [`raised`] | what an exception type means; a failure under its name |
+//! | [`raised`] | a failure under its name |
 //! | [`reread`] | a job read back, to be gone on with |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
 //! | [`job`] | the job dir as it grows, trial by trial |
@@ -20,7 +20,6 @@ pub mod ids;
 pub mod job;
 pub mod lease;
 pub mod lock;
-pub mod policy;
 pub mod quarantine;
 pub mod raised;
 pub mod reread;

@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod merge;
 pub mod outcome;
 pub mod phase;
+pub mod policy;
 pub mod scores;
 pub mod slots;
 pub mod tally;

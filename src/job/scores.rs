@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::outcome::{Grade, RewardValue, Rewards};
+use super::policy::ErrorPolicy;
 use super::tally::Totals;
 use super::trial::TrialResult;
 
@@ -151,63 +152,9 @@ fn counts_in_026(result: &TrialResult) -> bool {
     result.reward_valid.unwrap_or_else(|| {
         let kinds = result.exception.iter().map(|e| &e.kind).chain(&result.step_exceptions);
         let has_rewards = matches!(&result.rewards, Rewards::Keys(keys) if !keys.is_empty());
-        has_rewards && !kinds.into_iter().any(|k| INVALID_REWARD_026.contains(&&**k))
+        has_rewards && kinds.into_iter().all(|k| ErrorPolicy::of(k).has_valid_reward)
     })
 }
-
-/// Exception types beside which Harbor 0.26 by default lets no reward count.
-const INVALID_REWARD_026: [&str; 50] = [
-    "APIConnectionError",
-    "APIError",
-    "APIResponseValidationError",
-    "AddTestsDirError",
-    "AgentAuthenticationError",
-    "AgentSetupTimeoutError",
-    "ApiConnectionClosedError",
-    "ApiConnectionError",
-    "ApiError",
-    "ApiInternalServerError",
-    "ApiOverloadedError",
-    "ApiProviderResourceNotFoundError",
-    "ApiRateLimitError",
-    "ApiResponseStalledError",
-    "ApiUsageLimitError",
-    "AuthenticationError",
-    "BadRequestError",
-    "BudgetExceededError",
-    "CancelledError",
-    "DownloadVerifierDirError",
-    "DspyImportError",
-    "EnvironmentStartTimeoutError",
-    "GKEExecStreamClosedError",
-    "GKEPodNotFoundError",
-    "HealthcheckError",
-    "InternalServerError",
-    "MemoryLimitExceededError",
-    "MissingExtraError",
-    "ModelNotFoundError",
-    "NetworkConnectionError",
-    "NotFoundError",
-    "PermissionDeniedError",
-    "RateLimitError",
-    "RegradeError",
-    "RewardFileEmptyError",
-    "RewardFileNotFoundError",
-    "RuntimeRequestError",
-    "SSHAccessError",
-    "SandboxBuildFailedError",
-    "SandboxLikelyOutOfMemoryError",
-    "ServiceOperationsUnsupportedError",
-    "ServiceUnavailableError",
-    "Timeout",
-    "UnknownApiError",
-    "UnprocessableEntityError",
-    "UnsupportedModelParametersError",
-    "UnsupportedParamsError",
-    "VercelScopeError",
-    "VerifierOutputParseError",
-    "VerifierTimeoutError",
-];
 
 /// The largest k for which pass@k is given.
 const MAX_K: u64 = 10;
@@ -264,10 +211,5 @@ mod tests {
         assert!((1.0 - none_of(3, 1, 2) - 2.0 / 3.0).abs() < 1e-12);
         assert_eq!(none_of(3, 2, 2), 0.0);
         assert_eq!(none_of(3, 0, 2), 1.0);
-    }
-
-    #[test]
-    fn the_policy_list_is_sorted() {
-        assert!(INVALID_REWARD_026.is_sorted());
     }
 }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use crate::harbor::run_config::{HarborVersion, RetryConfig};
-use crate::harbor::write::policy::PolicyOverrides;
 use crate::job::outcome::CANCELLED;
+use crate::job::policy::PolicyOverrides;
 
 /// Time since the job's begin on a clock that never goes back.
 pub type Moment = Duration;
@@ -231,7 +231,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::harbor::write::policy::PolicyOverride;
+    use crate::job::policy::ErrorPolicyOverride;
 
     fn retry(max_retries: u32, wait: f64) -> Retry {
         let rules = RetryConfig { max_retries, min_wait_sec: wait, ..RetryConfig::default() };
@@ -253,7 +253,8 @@ mod tests {
         assert_eq!(retry.wait::<&str>(&[], false, 0), None);
         assert_eq!(retry.wait(&["AgentTimeoutError"], false, 0), None);
         assert_eq!(retry.wait(&["RuntimeError", "AgentTimeoutError"], false, 0), None);
-        let own = |should_retry| PolicyOverride { should_retry: Some(should_retry), ..PolicyOverride::default() };
+        let own =
+            |should_retry| ErrorPolicyOverride { should_retry: Some(should_retry), ..ErrorPolicyOverride::default() };
         retry.overrides.insert("AgentTimeoutError".into(), own(true));
         retry.overrides.insert("RuntimeError".into(), own(false));
         assert!(retry.wait(&["AgentTimeoutError"], false, 0).is_some());

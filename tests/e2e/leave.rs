@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::support::job::Job;
-use super::support::proc;
 use super::support::pty::{Pty, key};
+use super::support::{proc, shell};
 use super::{SOON, STATE, quit, start, start_with};
 
 fn opened(job: &Job) -> Pty {
@@ -74,30 +74,9 @@ fn what_can_not_be_attached_is_refused_before_the_screen_opens() {
 #[test]
 fn ctrl_z_and_fg() {
     let job = Job::finished("night-run");
-    let mut pty = Pty::spawn("/bin/sh", &["-i"], 100, 30, &[("PS1", "prompt> "), STATE]);
-    pty.wait_for("prompt>", SOON);
-    pty.send(&format!("'{}' attach '{}'\r", env!("CARGO_BIN_EXE_pilothouse"), job.arg()));
-    pty.wait_for("alpha-task", SOON);
-    let child = proc::children(pty.pid())[0];
-    pty.send(key::CTRL_Z);
-    pty.wait_gone("alpha-task", SOON);
-    let began = Instant::now();
-    while proc::state(child) != Some('T') {
-        assert!(began.elapsed() < SOON, "not stopped");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let modes = pty.modes();
-    assert!(!modes.alternate_screen && modes.cursor_visible && !modes.bracketed_paste && !modes.styled);
-    pty.send("echo in-$((40 + 2))\r");
-    pty.wait_for("in-42", SOON);
-    pty.send("fg\r");
-    pty.wait_for("alpha-task", SOON);
-    // The terminal is taken twice, once after the stop and once because of the signal.
-    let began = Instant::now();
-    while !pty.modes().alternate_screen || pty.line_modes().is_cooked() {
-        assert!(began.elapsed() < SOON, "{:?} {:?}", pty.modes(), pty.line_modes());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let mut pty = shell::open(100, 30, &[STATE]);
+    let line = format!("'{}' attach '{}'", env!("CARGO_BIN_EXE_pilothouse"), job.arg());
+    shell::start_stop_and_continue(&mut pty, &line, "alpha-task");
     // It works on: the whole screen is there and keys are heard.
     pty.wait_for("finished", SOON);
     pty.send("5");
@@ -105,10 +84,7 @@ fn ctrl_z_and_fg() {
     pty.send("q");
     pty.wait_for("1 Trials", SOON);
     pty.send("q");
-    pty.wait_until("the prompt", SOON, |text| text.trim_end().ends_with("prompt>"));
-    pty.send("exit\r");
-    pty.wait_exit(SOON);
-    pty.assert_restored();
+    shell::close(pty, "");
 }
 
 #[test]
@@ -116,11 +92,7 @@ fn stopped_and_continued_from_outside() {
     let job = Job::finished("night-run");
     let mut pty = opened(&job);
     pty.kill(Signal::STOP);
-    let began = Instant::now();
-    while proc::state(pty.pid()) != Some('T') {
-        assert!(began.elapsed() < SOON);
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    proc::wait_state(pty.pid(), 'T', SOON);
     let before = pty.raw_len();
     pty.kill(Signal::CONT);
     pty.wait_until("a whole new frame", SOON, |_| true);

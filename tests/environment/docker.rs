@@ -514,14 +514,14 @@ fn uploads_belong_to_root_and_links_stay_links() {
         std::os::unix::fs::chown(logs.root.join("tests/test.sh"), Some(1234), Some(1234)).ok();
         let env = up(&engine, spec).await;
         // A new directory, and one that is there with a mode of its own.
-        env.exec(&sh("mkdir -m 0777 /app/work")).await.unwrap();
-        for to in ["/tests", "/app/work", "/tests"] {
+        env.exec(&sh("mkdir -m 0777 /app/there")).await.unwrap();
+        for to in ["/tests", "/app/there", "/tests"] {
             let packed = env.upload(Upload::Dir(logs.root.join("tests")), to).await.unwrap();
             assert_eq!((packed.files, packed.skipped.as_slice()), (3, ["fifo".to_string()].as_slice()));
         }
         env.upload(Upload::Bytes(b"one".to_vec(), 0o700), "/new/deep/one").await.unwrap();
-        let script = "/tests/test.sh; stat -c '%u:%g %a' /tests /app/work /tests/test.sh /new/deep/one; \
-            cat /app/work/sub/data.txt /new/deep/one; readlink /tests/out; ls /tests/sub | wc -l";
+        let script = "/tests/test.sh; stat -c '%u:%g %a' /tests /app/there /tests/test.sh /new/deep/one; \
+            cat /app/there/sub/data.txt /new/deep/one; readlink /tests/out; ls /tests/sub | wc -l";
         let (_, text) = said(&*env, sh(&format!("sh {script}"))).await;
         assert_eq!(text, "tested\n0:0 755\n0:0 777\n0:0 755\n0:0 700\ndata\none../secret\n3\n");
         assert!(env.upload(Upload::Dir(logs.root.join("absent")), "/tests").await.is_err());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use pilothouse::scheduler::Finished;
 
-use crate::{PASS, Yard, find, json, nothing, trial_dir, until};
+use crate::yard::{PASS, Yard, find, json, nothing, trial_dir, until};
 
 /// A step: name, solution, test, lines of its table.
 type Step<'a> = (&'a str, &'a str, &'a str, &'a str);

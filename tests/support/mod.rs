@@ -4,10 +4,12 @@
 pub mod big_cast;
 pub mod escapes;
 pub mod generate;
+pub mod harbor;
 pub mod job;
 pub mod proc;
 pub mod pty;
 pub mod reenact;
+pub mod shell;
 
 use std::io::Write;
 use std::path::PathBuf;

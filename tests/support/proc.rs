@@ -1,6 +1,7 @@
 //! What the kernel says about a process.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 fn status_field(path: &str, field: &str) -> Option<u64> {
     let text = fs::read_to_string(path).ok()?;
@@ -32,6 +33,16 @@ pub fn rss_kib(pid: u32) -> Option<u64> {
 pub fn state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.trim_start().chars().next()
+}
+
+/// Waits until a process is in this state.
+#[track_caller]
+pub fn wait_state(pid: u32, wanted: char, limit: Duration) {
+    let began = Instant::now();
+    while state(pid) != Some(wanted) {
+        assert!(began.elapsed() < limit, "{pid} is in state {:?}, not {wanted}", state(pid));
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Ids of the children of `pid`, of all its threads.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use pilothouse::harbor::write::config::{AgentConfig, DatasetConfig, JobConfig, TaskConfig, TrialConfig};
 use pilothouse::harbor::write::lock::{HarborInfo, JobLock, Resolved, TaskLock, TrialLock};
-use pilothouse::harbor::write::policy::PolicyOverrides;
 use pilothouse::harbor::write::result::{
     AgentInfo, AgentResult, ExceptionInfo, ModelInfo, ModelUsage, StepResult, TaskId, Timing, TrialResult, Utc,
     VerifierResult, file_uri,
 };
 use pilothouse::harbor::write::{Claimant, JobWriter, Lease, Modes, Scrub, Start, TrialFolder, WriteError, ids};
 use pilothouse::job::Stamp;
+use pilothouse::job::policy::PolicyOverrides;
 use serde_json::{Number, json};
 
 pub const SECRET: &str = "sk-live-0123456789abcdef\"x";

@@ -7,6 +7,7 @@ use super::layers::Format;
 use super::node::{Entry, Node, Place, Value};
 use super::secrets;
 use super::types::*;
+use crate::job::policy::ErrorPolicyOverride;
 
 /// A config in its full form.
 #[derive(Debug, Clone, PartialEq)]

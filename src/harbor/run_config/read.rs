@@ -5,6 +5,7 @@ use super::node::{Node, Place, Problem, Value};
 use super::reader::{Problems, Reader, complain};
 use super::retry::HarborVersion;
 use super::types::*;
+use crate::job::policy::ErrorPolicyOverride;
 
 /// Built-in environments of either version; pilothouse adds `local`.
 pub(super) const ENVIRONMENTS: [&str; 40] = [

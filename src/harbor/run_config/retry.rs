@@ -1,9 +1,10 @@
 //! Which failures are tried again, by version of Harbor, as data.
 //!
 //! 0.21 keeps a list of types that are never retried. 0.26 derives that list from a table of policies
-//! which also says whether the verifier still runs and whether the reward counts.
+//! ([`crate::job::policy`]) which also says whether the verifier still runs and whether the reward counts.
 
-use super::types::{ErrorPolicyOverride, RetryConfig};
+use super::types::RetryConfig;
+use crate::job::policy::{ErrorPolicy, not_retried};
 
 /// The versions of Harbor whose rules differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -14,111 +15,6 @@ pub enum HarborVersion {
     #[default]
     V0_26,
 }
-
-/// How an exception type is treated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ErrorPolicy {
-    /// Tried again, unless the retry filters say no.
-    pub should_retry: bool,
-    /// The verifier still runs after it (when the agent raised it).
-    pub should_grade: bool,
-    /// A reward beside it counts.
-    pub has_valid_reward: bool,
-}
-
-const fn policy_of(should_retry: bool, should_grade: bool, has_valid_reward: bool) -> ErrorPolicy {
-    ErrorPolicy { should_retry, should_grade, has_valid_reward }
-}
-
-/// What the table of 0.26 does not name.
-const UNLISTED: ErrorPolicy = policy_of(true, true, true);
-
-/// The table of 0.26.
-const POLICIES_0_26: [(ErrorPolicy, &[&str]); 5] = [
-    (
-        policy_of(true, false, false),
-        &[
-            "AddTestsDirError",
-            "AgentSetupTimeoutError",
-            "DownloadVerifierDirError",
-            "EnvironmentStartTimeoutError",
-            "GKEExecStreamClosedError",
-            "GKEPodNotFoundError",
-            "HealthcheckError",
-            "MemoryLimitExceededError",
-            "RuntimeRequestError",
-            "SSHAccessError",
-            "SandboxBuildFailedError",
-            "SandboxLikelyOutOfMemoryError",
-        ],
-    ),
-    (
-        policy_of(true, true, false),
-        &[
-            "APIConnectionError",
-            "APIError",
-            "ApiConnectionClosedError",
-            "ApiConnectionError",
-            "ApiError",
-            "ApiInternalServerError",
-            "ApiOverloadedError",
-            "ApiRateLimitError",
-            "ApiResponseStalledError",
-            "ApiUsageLimitError",
-            "InternalServerError",
-            "NetworkConnectionError",
-            "RateLimitError",
-            "ServiceUnavailableError",
-            "Timeout",
-            "UnknownApiError",
-        ],
-    ),
-    (
-        policy_of(false, true, false),
-        &[
-            "APIResponseValidationError",
-            "BadRequestError",
-            "BudgetExceededError",
-            "RewardFileEmptyError",
-            "RewardFileNotFoundError",
-            "UnprocessableEntityError",
-            "UnsupportedModelParametersError",
-            "UnsupportedParamsError",
-            "VerifierOutputParseError",
-            "VerifierTimeoutError",
-        ],
-    ),
-    (
-        policy_of(false, false, false),
-        &[
-            "AgentAuthenticationError",
-            "ApiProviderResourceNotFoundError",
-            "AuthenticationError",
-            "CancelledError",
-            "DspyImportError",
-            "MissingExtraError",
-            "ModelNotFoundError",
-            "NotFoundError",
-            "PermissionDeniedError",
-            "RegradeError",
-            "ServiceOperationsUnsupportedError",
-            "VercelScopeError",
-        ],
-    ),
-    (
-        policy_of(false, true, true),
-        &[
-            "AgentSafetyRefusalError",
-            "AgentTimeoutError",
-            "ContentPolicyViolationError",
-            "ContextLengthExceededError",
-            "ContextWindowExceededError",
-            "NonZeroAgentExitCodeError",
-            "OutputLengthExceededError",
-            "OutputTokenExceededError",
-        ],
-    ),
-];
 
 /// What 0.21 does not retry unless it is told to.
 const EXCLUDED_0_21: [&str; 9] = [
@@ -158,42 +54,22 @@ const GRADED_0_21: [&str; 18] = [
 /// How a version treats an exception type; the bare class name counts.
 pub fn policy(version: HarborVersion, exception_type: &str) -> ErrorPolicy {
     match version {
-        HarborVersion::V0_21 => policy_of(
+        HarborVersion::V0_21 => ErrorPolicy::new(
             !EXCLUDED_0_21.contains(&exception_type),
             GRADED_0_21.contains(&exception_type),
             // 0.21 counts every reward that there is.
             true,
         ),
-        HarborVersion::V0_26 => POLICIES_0_26
-            .iter()
-            .find(|(_, names)| names.contains(&exception_type))
-            .map_or(UNLISTED, |(policy, _)| *policy),
-    }
-}
-
-impl ErrorPolicy {
-    /// With what a config says about it.
-    pub fn with(self, over: &ErrorPolicyOverride) -> ErrorPolicy {
-        ErrorPolicy {
-            should_retry: over.should_retry.unwrap_or(self.should_retry),
-            should_grade: over.should_grade.unwrap_or(self.should_grade),
-            has_valid_reward: over.has_valid_reward.unwrap_or(self.has_valid_reward),
-        }
+        HarborVersion::V0_26 => ErrorPolicy::of(exception_type),
     }
 }
 
 /// The types that a version never retries by default, sorted.
 pub fn default_excludes(version: HarborVersion) -> Vec<String> {
-    let mut names: Vec<String> = match version {
-        HarborVersion::V0_21 => EXCLUDED_0_21.iter().map(|n| n.to_string()).collect(),
-        HarborVersion::V0_26 => POLICIES_0_26
-            .iter()
-            .filter(|(policy, _)| !policy.should_retry)
-            .flat_map(|(_, names)| names.iter().map(|n| n.to_string()))
-            .collect(),
-    };
-    names.sort();
-    names
+    match version {
+        HarborVersion::V0_21 => EXCLUDED_0_21.map(str::to_string).to_vec(),
+        HarborVersion::V0_26 => not_retried(),
+    }
 }
 
 /// Whether a trial with these exceptions (the trial's own and those of its steps) is retried when a

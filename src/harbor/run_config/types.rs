@@ -1,5 +1,6 @@
 //! The types of a job config: every field that Harbor 0.21 and 0.26 know, with Harbor's defaults.
 
+use crate::job::policy::ErrorPolicyOverride;
 use std::path::PathBuf;
 
 use super::node::{Entry, Node};
@@ -131,17 +132,6 @@ impl Default for RetryConfig {
     fn default() -> Self {
         RetryConfig::of(HarborVersion::V0_26)
     }
-}
-
-/// How one exception type is treated; None leaves it as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ErrorPolicyOverride {
-    /// Tried again.
-    pub should_retry: Option<bool>,
-    /// The verifier still runs.
-    pub should_grade: Option<bool>,
-    /// The reward counts.
-    pub has_valid_reward: Option<bool>,
 }
 
 /// How cpus or memory are imposed on an environment.

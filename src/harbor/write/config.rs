@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::ser::Serializer;
 use serde_json::{Map, Number, Value};
 
-use super::policy::{PolicyOverrides, not_retried};
+use crate::job::policy::{PolicyOverrides, not_retried};
 
 /// Names and values: `env` maps.
 pub type Env = BTreeMap<String, String>;

@@ -7,7 +7,6 @@ use super::config::{
     AgentConfig, DatasetConfig, Env, EnvironmentConfig, JobConfig, Kwargs, MetricConfig, MetricKind, RetryConfig,
     TaskConfig, VerifierConfig,
 };
-use super::policy::PolicyOverride;
 use crate::harbor::run_config::{self as run, Entry, RunConfig, is_sensitive_name, template_name};
 
 /// Looks a variable of the surroundings up.
@@ -42,14 +41,7 @@ impl JobConfig {
                 min_wait_sec: retry.min_wait_sec,
                 max_wait_sec: retry.max_wait_sec,
             },
-            override_error_policy: config
-                .override_error_policy
-                .iter()
-                .map(|(kind, own)| {
-                    let run::ErrorPolicyOverride { should_retry, should_grade, has_valid_reward } = *own;
-                    (kind.clone(), PolicyOverride { should_retry, should_grade, has_valid_reward })
-                })
-                .collect(),
+            override_error_policy: config.override_error_policy.iter().cloned().collect(),
             environment: environment(&config.environment, lookup),
             verifier: verifier(&config.verifier, lookup),
             metrics: config.metrics.iter().filter_map(metric).collect(),

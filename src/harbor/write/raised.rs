@@ -1,10 +1,10 @@
 //! A failure of a trial under the name that Harbor has for it.
 
-use super::policy::PolicyOverrides;
 use super::result::ExceptionInfo;
 use super::scrub::Scrub;
 use crate::job::Stamp;
 use crate::job::outcome::CANCELLED;
+use crate::job::policy::PolicyOverrides;
 
 /// A failure: what Python would have raised in Harbor, and where it came from here.
 #[derive(Debug, Clone, PartialEq, Eq)]

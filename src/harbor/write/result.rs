@@ -8,9 +8,9 @@ use serde::ser::Serializer;
 use serde_json::{Map, Number, Value};
 
 use super::config::TrialConfig;
-use super::policy::{Policy, PolicyOverride, PolicyOverrides, policy};
 use super::scrub::Scrub;
 use crate::job::Stamp;
+use crate::job::policy::{ErrorPolicy, ErrorPolicyOverride, PolicyOverrides};
 
 /// A time in UTC with microseconds: `2026-11-29T19:36:42.174422Z`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,9 +133,9 @@ pub struct ExceptionInfo {
     pub occurred_at: Utc,
     /// The job's own rule for this type.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy_override: Option<PolicyOverride>,
+    pub policy_override: Option<ErrorPolicyOverride>,
     /// What follows from it.
-    pub policy: Policy,
+    pub policy: ErrorPolicy,
 }
 
 impl ExceptionInfo {
@@ -154,7 +154,7 @@ impl ExceptionInfo {
             exception_traceback: scrub.text(traceback),
             occurred_at: Utc(at),
             policy_override: overrides.get(kind).copied(),
-            policy: policy(kind, overrides),
+            policy: ErrorPolicy::under(kind, overrides),
         }
     }
 }
