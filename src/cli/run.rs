@@ -40,6 +40,9 @@ use prepare::{Kind, Prepared, Refusal};
 /// SIGTERM or SIGINT stops the job in order (running trials are recorded as cancelled), the second
 /// shortens the wait, the third aborts; a lost terminal ends nothing.
 ///
+/// On a terminal the job has a screen: + and - change its slots while it runs, w shows the live output of
+/// a trial, X cancels one, s drains or stops the job, ? lists every key. Another terminal can `attach`.
+///
 /// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or config, 3 infrastructure
 /// errors, 75 stopped early and resumable, 130 stopped by a signal.
 #[derive(Debug, Clone, Args)]

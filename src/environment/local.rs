@@ -29,8 +29,9 @@ use crate::harbor::Dir;
 pub const VARIABLES: [(&str, &str); 4] =
     [("/app", "APP_DIR"), ("/tests", "TESTS_DIR"), ("/solution", "SOLUTION_DIR"), ("/logs", "LOGS_DIR")];
 
-/// Marks the processes of one environment, so that those that left their group are found.
-const MARK: &str = "PILOTHOUSE_LOCAL";
+/// Variable that marks the processes of one environment, so that those that left their group are found:
+/// `<pid of the owner>-<scratch directory>`.
+pub const MARK: &str = "PILOTHOUSE_LOCAL";
 /// Between two looks at the length of an output file.
 const LOOK: Duration = Duration::from_millis(100);
 
