@@ -13,7 +13,7 @@
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `follow`, `environment` |
-//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects | `job`, `cast`, `harbor`, `follow` |
+//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
 //! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
 //! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |

@@ -1,5 +1,5 @@
 //! `pilothouse stop`: the right process, one signal, an honest audit, mends that can be taken back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod support;
 

@@ -359,6 +359,54 @@ fn a_growing_log_is_followed_and_a_vanished_one_kept() {
     assert!(text.contains("and more"), "{text}");
 }
 
+/// The text that grows is shown by one key: the agent's newest log, then the output of the tests.
+#[test]
+fn live_output_is_one_key_away_and_moves_on_to_the_tests() {
+    for (columns, rows) in SIZES {
+        let (_keep, job, trial) = live_job();
+        let old = std::time::SystemTime::now() - Duration::from_secs(60);
+        fs::create_dir_all(trial.join("agent/setup")).unwrap();
+        fs::write(trial.join("agent/setup/stdout.txt"), "installing\n").unwrap();
+        fs::File::open(trial.join("agent/setup/stdout.txt")).unwrap().set_modified(old).unwrap();
+        let log = |n: usize| (0..n).map(|i| format!("step {i}\n")).collect::<String>();
+        fs::write(trial.join("agent/oracle.txt"), log(60)).unwrap();
+        let mut stage = Stage::new(&[&job], (columns, rows));
+        stage.open("grow");
+        stage.keys("w");
+        let text = stage.text();
+        assert!(text.contains("step 59") && text.contains("following"), "{text}");
+        let size = format!("{columns}x{rows}");
+        if columns < 120 {
+            // Without what tells the time.
+            let from = text.lines().position(|l| l.contains("[Log]")).unwrap();
+            insta::assert_snapshot!(format!("live-{size}"), text.lines().skip(from).collect::<Vec<_>>().join("\n"));
+        }
+        // It grows by itself, and another file that is written later takes its place.
+        fs::write(trial.join("agent/oracle.txt"), log(90)).unwrap();
+        stage.scan();
+        assert!(stage.text().contains("step 89"), "{}", stage.text());
+        fs::create_dir_all(trial.join("agent/command-0")).unwrap();
+        fs::write(trial.join("agent/command-0/stdout.txt"), "the next command\n").unwrap();
+        fs::File::open(trial.join("agent/oracle.txt")).unwrap().set_modified(old).unwrap();
+        stage.scan();
+        assert!(stage.text().contains("the next command"), "{}", stage.text());
+        // The tests begin.
+        fs::create_dir_all(trial.join("artifacts")).unwrap();
+        fs::write(trial.join("artifacts/manifest.json"), "[]").unwrap();
+        fs::create_dir_all(trial.join("verifier")).unwrap();
+        fs::write(trial.join("verifier/test-stdout.txt"), "1 of 3 tests\n").unwrap();
+        stage.scan();
+        stage.later(Duration::from_secs(2));
+        let text = stage.text();
+        assert!(text.contains("1 of 3 tests") && text.contains("[Verifier]"), "{text}");
+        // Who scrolls up reads on in peace.
+        stage.keys("k");
+        fs::write(trial.join("verifier/test-stdout.txt"), "1 of 3 tests\n2 of 3 tests\n").unwrap();
+        stage.scan();
+        assert!(!stage.model.trial.as_ref().unwrap().live);
+    }
+}
+
 #[test]
 fn steps_that_move_away_are_found_where_they_went() {
     let (_keep, job, trial) = live_job();

@@ -40,6 +40,9 @@ use prepare::{Kind, Prepared, Refusal};
 /// SIGTERM or SIGINT stops the job in order (running trials are recorded as cancelled), the second
 /// shortens the wait, the third aborts; a lost terminal ends nothing.
 ///
+/// On a terminal the job has a screen: + and - change its slots while it runs, w shows the live output of
+/// a trial, X cancels one, s drains or stops the job, ? lists every key. Another terminal can `attach`.
+///
 /// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or config, 3 infrastructure
 /// errors, 75 stopped early and resumable, 130 stopped by a signal.
 #[derive(Debug, Clone, Args)]
@@ -126,7 +129,7 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
     out.say(&format!("job dir {}", owner.dir.display()));
     let watched = !args.headless && !args.json && !args.flags.quiet && !stops.stopped();
     if watched && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return Ok(watched::run(owner, &invalid, out, common, &runtime, ears));
+        return Ok(watched::run(owner, &invalid, out, common, watched::Show::default(), (&runtime, ears)));
     }
     Ok(runtime.block_on(headless::follow_to_end(owner, &invalid, out, stops, ears)))
 }

@@ -71,6 +71,12 @@ impl Stage {
         self.run(effects);
     }
 
+    /// Time goes by.
+    pub fn later(&mut self, by: std::time::Duration) {
+        let effects = update(&mut self.model, now() + by, Msg::Tick);
+        self.run(effects);
+    }
+
     /// Does effects and what they lead to until all is quiet.
     pub fn run(&mut self, effects: Vec<Effect>) {
         let mut queue = effects;
