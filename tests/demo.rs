@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use pilothouse::cli::demo::play::{Stop, play};
 use pilothouse::cli::demo::stage::{Act, Stage};
-use pilothouse::cli::demo::{Demo, NOTICE, assets};
+use pilothouse::cli::demo::{Demo, NOTICE, assets, live, tasks};
 use regex::Regex;
 use rustix::process::{Pid, Signal, kill_process};
 use support::escapes::{Allowed, assert_no_foreign_escapes};
@@ -159,7 +159,7 @@ fn the_order_is_that_of_harbor() {
 
 #[test]
 fn it_stops_when_told_and_removes_its_directory() {
-    let demo = Demo { speed: 1.0, once: false, headless: false, dir: None };
+    let demo = Demo { replay: true, speed: 1.0, once: false, headless: false, dir: None };
     let (tell, told) = std::sync::mpsc::channel();
     let running = demo.start(move |error| tell.send(error.is_none()).unwrap()).unwrap();
     assert!(running.job_dir().is_dir());
@@ -179,7 +179,7 @@ fn headless_says_what_it_is_and_cleans_up_after_a_signal() {
     let tmp = tempfile::tempdir().unwrap();
     let start = |extra: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_pilothouse"))
-            .args(["demo", "--headless"])
+            .args(["demo", "--replay", "--headless"])
             .args(extra)
             .env("TMPDIR", tmp.path())
             .env("PILOTHOUSE_STATE_DIR", tmp.path().join("state"))
@@ -217,11 +217,85 @@ fn on_the_screen_it_runs_to_its_end_and_leaves() {
     let tmp = tempfile::tempdir().unwrap();
     let dir = tmp.path().to_str().unwrap();
     let env = [("TMPDIR", dir), ("PILOTHOUSE_STATE_DIR", dir)];
-    let mut pty = Pty::pilothouse(&["demo", "--speed", "8", "--once"], 120, 36, &env);
+    let mut pty = Pty::pilothouse(&["demo", "--replay", "--speed", "8", "--once"], 120, 36, &env);
     pty.wait_for("demo-re-enactment", SOON);
     pty.wait_for("no trial is run", SOON);
     pty.wait_for("running", SOON);
     pty.wait_for("finished", SOON);
+    assert!(pty.wait_exit(SOON).success());
+    pty.assert_restored();
+    assert_no_foreign_escapes(&pty.raw(), Allowed::default());
+    let rest: Vec<_> = fs::read_dir(tmp.path()).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert!(!rest.iter().any(|name| name.to_string_lossy().starts_with("pilothouse-demo")), "{rest:?}");
+}
+
+#[test]
+fn the_tasks_are_bundled_as_they_are() {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("assets/demo-tasks");
+    let bundled: BTreeMap<String, Vec<u8>> =
+        tasks::FILES.iter().map(|(path, bytes)| (path.to_string(), bytes.to_vec())).collect();
+    assert!(files_below(&root) == bundled);
+    let temp = tempfile::tempdir().unwrap();
+    tasks::write(temp.path()).unwrap();
+    assert!(files_below(temp.path()) == bundled);
+}
+
+/// The job, truly run: with nothing on the path but what a POSIX shell needs, and nothing of Docker.
+#[test]
+fn the_bundled_job_runs_to_its_end_with_every_kind_of_end() {
+    let tmp = tempfile::tempdir().unwrap();
+    let bin = tmp.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    for name in ["sh", "cat", "sleep", "touch", "chmod", "head", "tail", "sort", "test"] {
+        let found =
+            std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|d| d.join(name)).find(|p| p.exists());
+        std::os::unix::fs::symlink(found.unwrap_or_else(|| panic!("no {name}")), bin.join(name)).unwrap();
+    }
+    let kept = tmp.path().join("kept");
+    let began = Instant::now();
+    let out = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+        .args(["demo", "--headless", "--dir", kept.to_str().unwrap()])
+        .env_clear()
+        .env("PATH", &bin)
+        .env("PILOTHOUSE_STATE_DIR", tmp.path().join("state"))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{text}{}", String::from_utf8_lossy(&out.stderr));
+    assert!(began.elapsed() < Duration::from_secs(120));
+    assert!(text.contains(live::NOTICE), "{text}");
+    let mut ends: Vec<String> = Vec::new();
+    for entry in fs::read_dir(kept.join("jobs/demo")).unwrap().flatten() {
+        let Ok(bytes) = fs::read(entry.path().join("result.json")) else { continue };
+        let result: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        let reward = &result["verifier_result"]["rewards"]["reward"];
+        let kind = result["exception_info"]["exception_type"].as_str().unwrap_or("-").to_string();
+        ends.push(format!("{} {reward} {kind}", result["task_name"].as_str().unwrap()));
+    }
+    ends.sort();
+    let wanted = [
+        "demo/count-words 1.0 -",
+        "demo/fix-script 1.0 -",
+        "demo/half-the-cases 0.25 -",
+        "demo/long-think 1.0 AgentTimeoutError",
+        "demo/no-reward null RewardFileNotFoundError",
+        "demo/no-service null HealthcheckError",
+        "demo/slow-tests null VerifierTimeoutError",
+        "demo/wrong-turn 0.0 -",
+    ];
+    assert_eq!(ends, wanted);
+    assert!(!kept.join("scratch").exists());
+}
+
+#[test]
+fn the_bundled_job_is_seen_on_the_screen() {
+    let tmp = tempfile::tempdir().unwrap();
+    let dir = tmp.path().to_str().unwrap();
+    let env = [("TMPDIR", dir), ("PILOTHOUSE_STATE_DIR", dir)];
+    let mut pty = Pty::pilothouse(&["demo", "--once"], 120, 36, &env);
+    pty.wait_for("oracle", SOON);
+    pty.wait_for("running", SOON);
+    pty.wait_for("finished", Duration::from_secs(90));
     assert!(pty.wait_exit(SOON).success());
     pty.assert_restored();
     assert_no_foreign_escapes(&pty.raw(), Allowed::default());

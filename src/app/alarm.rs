@@ -11,7 +11,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Alarm {
     #[cfg(target_os = "linux")]
-    timer: tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>,
+    timer: tokio::net::unix::pipe::Receiver,
 }
 
 #[cfg(target_os = "linux")]
@@ -23,10 +23,9 @@ impl Alarm {
     pub fn new() -> io::Result<Alarm> {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
         let fd = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        // Deprecated for types that could give away or close their descriptor behind the runtime's
-        // back; an owned one that never leaves this struct can not. Its successor is unsafe to call.
-        #[allow(deprecated)]
-        let timer = tokio::io::unix::AsyncFd::with_interest(fd, tokio::io::Interest::READABLE)?;
+        // No pipe, but all that this type does is what is wanted of a timer: it waits until its descriptor
+        // can be read, reads eight bytes and closes it in the end. The type made for it is unsafe to make.
+        let timer = tokio::net::unix::pipe::Receiver::from_owned_fd_unchecked(fd)?;
         Ok(Alarm { timer })
     }
 
@@ -36,11 +35,9 @@ impl Alarm {
         if self.set(wait.map(|w| w.max(Duration::from_nanos(1))).unwrap_or_default()).is_err() {
             return tokio::time::sleep(wait.unwrap_or(Duration::from_secs(1))).await;
         }
-        loop {
-            let Ok(mut ready) = self.timer.readable().await else { return };
-            match rustix::io::read(self.timer.get_ref(), &mut [0u8; 8]) {
-                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
-                Err(rustix::io::Errno::INTR) => {}
+        while self.timer.readable().await.is_ok() {
+            match self.timer.try_read(&mut [0u8; 8]) {
+                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 Ok(_) | Err(_) => return,
             }
         }

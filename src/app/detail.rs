@@ -5,6 +5,7 @@
 
 pub mod about;
 pub mod doc;
+mod files;
 mod find;
 mod live;
 mod protocol;
@@ -15,6 +16,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::doc::{Doc, Needle, Pane};
+pub use self::files::Files;
+use self::files::join;
 pub use self::protocol::{At, Facts, FileKind, FileRow, Head, Part, Place, Reply, Request, Speaker};
 use super::action::Action;
 use super::effect::Effect;
@@ -84,23 +87,6 @@ pub enum Slot {
 impl Slot {
     /// All of them.
     pub const ALL: [Slot; 6] = [Slot::Episode, Slot::Verifier, Slot::Exception, Slot::Log, Slot::File, Slot::About];
-}
-
-/// The Files tab.
-#[derive(Debug, Clone, Default)]
-pub struct Files {
-    /// Directory shown, relative to the trial dir; empty for itself.
-    pub dir: String,
-    /// Its entries; None while they are fetched.
-    pub rows: Option<Vec<FileRow>>,
-    /// Why it can not be listed.
-    pub problem: Option<String>,
-    /// Selected entry.
-    pub cursor: usize,
-    /// The file that is open in [`Slot::File`].
-    pub open: Option<String>,
-    /// Name to select when the listing comes (the directory that was left).
-    select: Option<String>,
 }
 
 /// How a search stands.
@@ -301,9 +287,7 @@ impl TrialView {
         if self.files.open.take().is_some() {
             return Some(self.list(self.files.dir.clone()));
         }
-        let (parent, name) = split(&self.files.dir)?;
-        self.files.select = Some(name);
-        Some(self.list(parent))
+        self.list_parent()
     }
 
     /// Shows a tab and asks for what it needs.
@@ -376,17 +360,6 @@ impl TrialView {
         }
     }
 
-    /// Lines of the listing, the one that leads up included.
-    pub fn n_files(&self) -> usize {
-        self.files.rows.as_ref().map_or(0, Vec::len) + usize::from(!self.files.dir.is_empty())
-    }
-
-    /// Entry of the listing at the cursor; None on the line that leads up.
-    pub fn file(&self, line: usize) -> Option<&FileRow> {
-        let at = line.checked_sub(usize::from(!self.files.dir.is_empty()))?;
-        self.files.rows.as_ref()?.get(at)
-    }
-
     /// Asks for the next window of a file when the end of this one is near.
     fn more(&mut self, slot: Slot, height: usize) -> Vec<Effect> {
         let pane = self.pane(slot);
@@ -443,38 +416,6 @@ impl TrialView {
             }
             _ => self.fold(height),
         }
-    }
-
-    fn enter_file(&mut self) -> Vec<Effect> {
-        let Some(row) = self.file(self.files.cursor) else {
-            return match split(&self.files.dir) {
-                Some((parent, name)) => {
-                    self.files.select = Some(name);
-                    self.list(parent)
-                }
-                None => Vec::new(),
-            };
-        };
-        if !row.openable {
-            self.files.problem = Some("a name that is not UTF-8: it can not be opened here".to_string());
-            return Vec::new();
-        }
-        let path = join(&self.files.dir, &row.name);
-        if row.kind == FileKind::Dir {
-            return self.list(path);
-        }
-        self.files.open = Some(path);
-        *self.pane_mut(Slot::File) = Pane::default();
-        self.ask_text(Slot::File, None, At::Start)
-    }
-
-    fn list(&mut self, dir: String) -> Vec<Effect> {
-        if dir != self.files.dir {
-            self.files.rows = None;
-            self.files.cursor = 0;
-        }
-        self.files.dir = dir.clone();
-        self.ask(Request::List { serial: self.serial, dir })
     }
 
     fn fold(&mut self, height: usize) -> Vec<Effect> {
@@ -596,17 +537,4 @@ impl TrialView {
             _ => self.dir.display().to_string(),
         }
     }
-}
-
-fn join(dir: &str, name: &str) -> String {
-    if dir.is_empty() { name.to_string() } else { format!("{dir}/{name}") }
-}
-
-/// Parent and name of a relative path; None for the trial dir itself.
-fn split(dir: &str) -> Option<(String, String)> {
-    if dir.is_empty() {
-        return None;
-    }
-    let (parent, name) = dir.rsplit_once('/').unwrap_or(("", dir));
-    Some((parent.to_string(), name.to_string()))
 }

@@ -1,6 +1,8 @@
 //! `update(model, message) -> effects`: the only place where the model changes. Pure: no clock, no
 //! I/O; the time comes with the call.
 
+mod overlays;
+
 use super::action::{self, Action, Context};
 use super::derived;
 use super::detail::TrialView;
@@ -9,7 +11,7 @@ use super::key::Key;
 use super::menus;
 pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
-use super::overlay::{Choice, Overlay, Palette, PromptKind};
+use super::overlay::{Overlay, Palette, PromptKind};
 use super::replay::{ReplayView, Source};
 use super::rows::{self, RowId};
 use super::steer;
@@ -35,17 +37,7 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
             effects
         }
         Msg::Key(key) => on_key(model, key),
-        Msg::Paste(text) => {
-            match &mut model.overlay {
-                Some(Overlay::Prompt(_, input, _)) => input.paste(&text),
-                Some(Overlay::Palette(palette)) => {
-                    palette.input.paste(&text);
-                    palette.search();
-                }
-                _ => {}
-            }
-            typed(model)
-        }
+        Msg::Paste(text) => overlays::paste(model, &text),
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
             if let Some(view) = &mut model.trial {
@@ -145,7 +137,7 @@ fn on_key(model: &mut Model, key: Key) -> Vec<Effect> {
         return steer::quit(model);
     }
     if model.overlay.is_some() {
-        return overlay_key(model, key);
+        return overlays::key(model, key);
     }
     match action::lookup(model.context(), key) {
         Some(action) => act(model, action),
@@ -156,132 +148,10 @@ fn on_key(model: &mut Model, key: Key) -> Vec<Effect> {
     }
 }
 
-fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
-    let Some(mut overlay) = model.overlay.take() else { return Vec::new() };
-    let rows = page(model);
-    match &mut overlay {
-        Overlay::Ask(asking) => return steer::ask::key(model, asking.clone(), key),
-        Overlay::Prompt(kind, input, _) => {
-            let kind = *kind;
-            match key {
-                Key::Esc => {
-                    if kind == PromptKind::Filter {
-                        set_filter(model, "");
-                    }
-                    return Vec::new();
-                }
-                Key::Enter => {
-                    let text = input.text();
-                    return match kind {
-                        PromptKind::Filter => {
-                            match model.table.set_filter(&text) {
-                                Ok(()) => model.stale = true,
-                                Err(why) => {
-                                    model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
-                                }
-                            }
-                            Vec::new()
-                        }
-                        PromptKind::Search => search(model, &text),
-                    };
-                }
-                key => {
-                    input.key(key);
-                }
-            }
-        }
-        Overlay::Menu(menu) => match key {
-            Key::Esc | Key::Char('q') => return Vec::new(),
-            Key::Down | Key::Char('j') => menu.selected = (menu.selected + 1).min(menu.items.len().saturating_sub(1)),
-            Key::Up | Key::Char('k') => menu.selected = menu.selected.saturating_sub(1),
-            Key::PageDown => menu.selected = (menu.selected + 10).min(menu.items.len().saturating_sub(1)),
-            Key::PageUp => menu.selected = menu.selected.saturating_sub(10),
-            Key::Char('g') | Key::Home => menu.selected = 0,
-            Key::Char('G') | Key::End => menu.selected = menu.items.len().saturating_sub(1),
-            Key::Enter | Key::Char('l') => {
-                let choice = menu.items.get(menu.selected).map(|i| i.choice.clone());
-                return match choice {
-                    Some(choice) => choose(model, choice),
-                    None => Vec::new(),
-                };
-            }
-            _ => {}
-        },
-        Overlay::Help(top) => match key {
-            Key::Down | Key::Char('j') => *top += 1,
-            Key::Up | Key::Char('k') => *top = top.saturating_sub(1),
-            Key::PageDown | Key::Char(' ') | Key::Ctrl('d') => *top += rows,
-            Key::PageUp | Key::Ctrl('u') => *top = top.saturating_sub(rows),
-            Key::Char('g') | Key::Home => *top = 0,
-            Key::Char('G') | Key::End => *top = usize::MAX / 2,
-            _ => return Vec::new(),
-        },
-        Overlay::Palette(palette) => match key {
-            Key::Esc => return Vec::new(),
-            Key::Down | Key::Ctrl('n') => {
-                palette.selected = (palette.selected + 1).min(palette.matches.len().saturating_sub(1));
-            }
-            Key::Up | Key::Ctrl('p') => palette.selected = palette.selected.saturating_sub(1),
-            Key::Enter => {
-                return match palette.matches.get(palette.selected) {
-                    Some(spec) => act(model, spec.action),
-                    None => Vec::new(),
-                };
-            }
-            key => {
-                if palette.input.key(key) {
-                    palette.search();
-                }
-            }
-        },
-    }
-    model.overlay = Some(overlay);
-    typed(model)
-}
-
-/// What was typed takes effect at once where it can.
-fn typed(model: &mut Model) -> Vec<Effect> {
-    let Some(Overlay::Prompt(PromptKind::Filter, input, error)) = &mut model.overlay else { return Vec::new() };
-    let text = input.text();
-    match model.table.set_filter(&text) {
-        Ok(()) => {
-            *error = None;
-            model.stale = true;
-        }
-        Err(why) => {
-            *error = Some(why);
-            // What was right before the last word stays in force.
-            let before = text.trim_end().rsplit_once(char::is_whitespace).map_or("", |(rest, _)| rest);
-            if model.table.set_filter(before).is_ok() {
-                model.stale = true;
-            }
-        }
-    }
-    Vec::new()
-}
-
 fn set_filter(model: &mut Model, text: &str) {
     match model.table.set_filter(text) {
         Ok(()) => model.stale = true,
         Err(why) => notice(model, why),
-    }
-}
-
-fn choose(model: &mut Model, choice: Choice) -> Vec<Effect> {
-    match choice {
-        Choice::Filter(text) => {
-            set_filter(model, &text);
-            home(model);
-            Vec::new()
-        }
-        Choice::Sort(key) => {
-            model.table.sort = key;
-            model.table.inverted = false;
-            model.stale = true;
-            Vec::new()
-        }
-        Choice::Act(action) => act(model, action),
-        Choice::Nothing => Vec::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 pub use super::leftovers::trials_of;
 use super::leftovers::{self, Fate, Kind, Leftover, Scope, World};
-use super::owner::Found;
+use super::owner::{Found, Owner, Program};
 use super::process;
 use crate::environment::EnvError;
 use crate::environment::docker::DockerEngine;
@@ -113,6 +113,8 @@ pub enum Mend {
         /// Its name in the job dir.
         name: String,
     },
+    /// Nothing: the next resume puts it right, and until then it does no harm; how.
+    ByItself(String),
     /// Nothing that pilothouse does: what to do, or why nothing is needed.
     Nothing(String),
 }
@@ -120,7 +122,7 @@ pub enum Mend {
 impl Mend {
     /// True when there is something to do.
     pub fn does_something(&self) -> bool {
-        !matches!(self, Mend::Nothing(_))
+        !matches!(self, Mend::Nothing(_) | Mend::ByItself(_))
     }
 
     /// In words, beginning with a verb where it does something.
@@ -129,7 +131,7 @@ impl Mend {
             Mend::Quarantine { name } => format!("move {name} to the quarantine (it can be brought back)"),
             Mend::Remove(thing) => format!("remove the {}", thing.kind.word()),
             Mend::RemoveTempFile { name } => format!("remove {name}"),
-            Mend::Nothing(why) => why.clone(),
+            Mend::Nothing(why) | Mend::ByItself(why) => why.clone(),
         }
     }
 }
@@ -164,6 +166,8 @@ pub struct Audit {
     pub job_id: String,
     /// Version of Harbor by the lock.
     pub harbor_version: Option<Arc<str>>,
+    /// True when it is a job of pilothouse's: it has a lease.
+    pub ours: bool,
     /// Who works on it now: while somebody does, nothing is mended.
     pub owner: Found,
     /// Directories of trials.
@@ -205,6 +209,32 @@ impl Audit {
         format!("{} left", parts.join(", "))
     }
 
+    /// True when every planned trial has a result that counts and was not cancelled.
+    pub fn complete(&self) -> bool {
+        self.planned.is_some_and(|planned| (self.results - self.cancelled) as u64 >= planned)
+    }
+
+    /// The command that finishes what is missing; None when nothing is, or nobody knows. `owner` is who
+    /// worked on it, where that was seen: Harbor's relative paths hold in its directory only.
+    pub fn next(&self, owner: Option<&Owner>) -> Option<String> {
+        if self.complete() {
+            return None;
+        }
+        let ours = self.ours;
+        let dir = clean(&self.job_dir.to_string_lossy()).into_owned();
+        match (owner.map(|o| o.program), owner.and_then(|o| o.cwd.as_deref())) {
+            (Some(Program::Pilothouse), _) => Some(format!("pilothouse run --resume {dir}")),
+            (None, _) if ours => Some(format!("pilothouse run --resume {dir}")),
+            (Some(Program::Harbor), Some(cwd)) => {
+                let within = self.job_dir.strip_prefix(cwd).unwrap_or(&self.job_dir);
+                let within = clean(&within.to_string_lossy()).into_owned();
+                Some(format!("cd {} && harbor job resume -p {within}", clean(&cwd.to_string_lossy())))
+            }
+            (Some(Program::Other), _) => None,
+            _ => Some(format!("harbor job resume -p {dir}   (in the directory that it was started in)")),
+        }
+    }
+
     /// Findings that something can be done about.
     pub fn mendable(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|f| f.mend.does_something())
@@ -212,7 +242,7 @@ impl Audit {
 
     /// True when nothing needs a person.
     pub fn clean(&self) -> bool {
-        self.findings.is_empty() && self.unseen.is_empty()
+        self.findings.iter().all(|f| matches!(f.mend, Mend::ByItself(_))) && self.unseen.is_empty()
     }
 }
 
@@ -243,14 +273,14 @@ fn facts(dir: &Dir, job_dir: &Path) -> JobFacts {
 }
 
 /// Looks at everything that a job may have left: its directory, the Docker engine, the places of
-/// temporary files. Blocks; not to be called on a thread that runs a tokio runtime.
+/// temporary and scratch directories (the latter in `state_dir`). Blocks; not to be called on a thread that runs a tokio runtime.
 ///
 /// # Errors
 /// See [`AuditError`].
-pub fn audit(job_dir: &Path) -> Result<Audit, AuditError> {
+pub fn audit(job_dir: &Path, state_dir: Option<&Path>) -> Result<Audit, AuditError> {
     block(async {
         let engine = DockerEngine::connect().await;
-        audit_with(job_dir, engine.as_ref()).await
+        audit_with(job_dir, state_dir, engine.as_ref()).await
     })?
 }
 
@@ -264,7 +294,11 @@ pub(super) fn block<T>(work: impl Future<Output = T>) -> Result<T, AuditError> {
 ///
 /// # Errors
 /// See [`AuditError`].
-pub async fn audit_with(job_dir: &Path, engine: Result<&DockerEngine, &EnvError>) -> Result<Audit, AuditError> {
+pub async fn audit_with(
+    job_dir: &Path,
+    state_dir: Option<&Path>,
+    engine: Result<&DockerEngine, &EnvError>,
+) -> Result<Audit, AuditError> {
     let unreadable = |e: std::io::Error| AuditError::Unreadable(job_dir.to_path_buf(), e.to_string());
     let job_dir = std::fs::canonicalize(job_dir).map_err(unreadable)?;
     let dir = Dir::open(&job_dir).map_err(unreadable)?;
@@ -279,6 +313,7 @@ pub async fn audit_with(job_dir: &Path, engine: Result<&DockerEngine, &EnvError>
         job: facts.name.clone(),
         job_id: facts.id.as_deref().map_or_else(|| name_of(&job_dir), str::to_string),
         harbor_version: facts.harbor_version.clone(),
+        ours: dir.stat(lease::LEASE).is_ok(),
         owner,
         trials: 0,
         results: 0,
@@ -292,7 +327,13 @@ pub async fn audit_with(job_dir: &Path, engine: Result<&DockerEngine, &EnvError>
         look_at_trial(&dir, &name, &mut audit);
     }
     look_at_locks(&dir, &facts, &mut audit);
-    look_outside(&mut audit, &facts, &mut world, engine).await;
+    let scope = Scope {
+        job_dirs: vec![job_dir.clone()],
+        ours: true,
+        harbor: true,
+        state_dir: state_dir.map(Path::to_path_buf),
+    };
+    look_outside(&mut audit, &facts, &scope, &mut world, engine).await;
     let order = |kind: FindingKind| FindingKind::ALL.iter().position(|k| *k == kind);
     audit.findings.sort_by_key(|f| (order(f.kind), f.subject.clone()));
     Ok(audit)
@@ -392,7 +433,7 @@ fn look_at_locks(dir: &Dir, facts: &JobFacts, audit: &mut Audit) {
     };
     match lease::read(dir) {
         Ok(Reading::Note(note)) if !note.released => {
-            let mend = Mend::Nothing("`pilothouse run --resume` takes it over by itself".to_string());
+            let mend = Mend::ByItself("`pilothouse run --resume` takes it over".to_string());
             add(FindingKind::Lock, lease::LEASE, &format!("held by {}, which is gone", note.holder()), mend);
         }
         Ok(Reading::Unreadable(why)) => {
@@ -420,11 +461,11 @@ fn look_at_locks(dir: &Dir, facts: &JobFacts, audit: &mut Audit) {
 async fn look_outside(
     audit: &mut Audit,
     facts: &JobFacts,
+    scope: &Scope,
     world: &mut World,
     engine: Result<&DockerEngine, &EnvError>,
 ) {
-    let scope = Scope { job_dirs: vec![audit.job_dir.clone()], ours: true, harbor: true };
-    let found = leftovers::collect(&scope, world, engine).await;
+    let found = leftovers::collect(scope, world, engine).await;
     audit.unseen.extend(found.unseen);
     let busy = compose_at_work(&trials_of(&audit.job_dir));
     audit.unseen.extend(busy.iter().map(|what| format!("{what}: look again when it has ended")));
@@ -439,7 +480,7 @@ async fn look_outside(
             Kind::Network => FindingKind::Network,
             Kind::Volume => FindingKind::Volume,
             Kind::Image => FindingKind::Image,
-            Kind::Temp => FindingKind::Temp,
+            Kind::Temp | Kind::Scratch => FindingKind::Temp,
         };
         let mend = match &thing.fate {
             Fate::Unsure(why) => Mend::Nothing(why.clone()),

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use super::harbor_marks::{Index, Project, project_named, project_of, projects};
 use super::owner::{Found, Program, find_owner_in, recognise};
 use super::process;
+use super::scratch::{self, Scratch};
 use super::temps::{self, TempDir};
 use crate::environment::docker::DockerEngine;
 use crate::environment::docker::compose::{Composed, ComposedKind};
@@ -53,8 +54,10 @@ pub enum Item {
     Kept(Kept),
     /// Of a Compose project.
     Composed(Composed),
-    /// A directory.
+    /// A temporary directory of Harbor's.
     Temp(TempDir),
+    /// A scratch directory of ours.
+    Scratch(Scratch),
 }
 
 /// The kinds, in words.
@@ -70,6 +73,8 @@ pub enum Kind {
     Image,
     /// A temporary directory.
     Temp,
+    /// A scratch directory of local trials, with the processes in it.
+    Scratch,
 }
 
 impl Kind {
@@ -81,6 +86,7 @@ impl Kind {
             Kind::Volume => "volume",
             Kind::Image => "image",
             Kind::Temp => "temp dir",
+            Kind::Scratch => "scratch dir",
         }
     }
 }
@@ -115,6 +121,11 @@ pub struct Leftover {
 }
 
 impl Leftover {
+    /// True for what lies on this host's disk and not in an engine.
+    pub fn is_dir(&self) -> bool {
+        matches!(self.item, Item::Temp(_) | Item::Scratch(_))
+    }
+
     /// True when it may be removed.
     pub fn removable(&self) -> bool {
         matches!(self.fate, Fate::Dead(_))
@@ -140,6 +151,8 @@ pub struct Scope {
     pub ours: bool,
     /// Things of Harbor's.
     pub harbor: bool,
+    /// Where our scratch directories are.
+    pub state_dir: Option<PathBuf>,
 }
 
 /// A Harbor that lives and whose job is not known: anything younger may be its.
@@ -266,7 +279,9 @@ impl World {
         match (owner, process) {
             (Some(owner), Some(Process::Gone)) => Fate::Dead(format!("pid {} made it and is gone", owner.pid)),
             (Some(o), _) => Fate::Unsure(format!("pid {} on {} made it, not to be seen from here", o.pid, o.host)),
-            (None, _) => Fate::Unsure("its label names neither a process nor a job that is known".to_string()),
+            (None, _) => {
+                Fate::Unsure("its label or record names neither a process nor a job that is known".to_string())
+            }
         }
     }
 }
@@ -307,6 +322,9 @@ pub async fn collect(scope: &Scope, world: &mut World, engine: Result<&DockerEng
         let local = engine.is_ok_and(|engine| engine.address().is_local());
         of_harbor(composed, now, local, engine.is_ok(), world, &mut out);
     }
+    if let Some(state_dir) = scope.state_dir.as_deref().filter(|_| scope.ours) {
+        out.things.extend(scratch::find(state_dir).into_iter().map(|found| of_scratch(found, world)));
+    }
     out.things.sort_by(|a, b| (a.kind, b.age, &a.name).cmp(&(b.kind, a.age, &b.name)));
     out
 }
@@ -333,6 +351,27 @@ fn of_ours(kept: Kept, world: &mut World) -> Leftover {
         evidence: format!("label pilothouse.job={}", safe(&kept.labels.job)),
         fate: tidy(fate),
         item: Item::Kept(kept),
+    }
+}
+
+fn of_scratch(found: Scratch, world: &mut World) -> Leftover {
+    let dir = world.ids.get(&found.job_id).cloned().or_else(|| found.owner.as_ref().map(|o| o.job_dir.clone()));
+    let fate = world.fate_of_ours(found.owner.as_ref(), dir.as_deref());
+    let inside =
+        format!("directories of {} in it, started there and alive: {}", found.trials.len(), found.processes.len());
+    Leftover {
+        kind: Kind::Scratch,
+        name: safe(&found.path.to_string_lossy()),
+        maker: Maker::Ours,
+        job_dir: dir,
+        job_id: Some(safe(&found.job_id)),
+        trial: only(&found.trials).map(|t| safe(t)),
+        age: Some(time::age(found.modified, Stamp::now()).as_secs()),
+        bytes: None,
+        running: !found.processes.is_empty(),
+        evidence: inside,
+        fate: tidy(fate),
+        item: Item::Scratch(found),
     }
 }
 
@@ -481,6 +520,7 @@ fn tidy(fate: Fate) -> Fate {
 /// In words: another thing has its name now, in use, no answer.
 pub async fn remove(thing: &Leftover, engine: Result<&DockerEngine, &EnvError>) -> Result<(), String> {
     match (&thing.item, engine) {
+        (Item::Scratch(found), _) => scratch::remove(found).map_err(|e| format!("{}: {e}", found.path.display())),
         (Item::Temp(temp), _) => temps::remove(temp).map_err(|e| format!("{}: {e}", temp.path.display())),
         (Item::Kept(kept), Ok(engine)) => engine.remove_kept(kept).await.map_err(|e| e.to_string()),
         (Item::Composed(composed), Ok(engine)) => engine.remove_composed(composed).await.map_err(|e| e.to_string()),

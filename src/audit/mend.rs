@@ -65,7 +65,7 @@ pub struct Mended {
 /// # Errors
 /// See [`MendError`].
 pub fn mend(audit: &Audit, finding: &Finding, state_dir: &Path) -> Result<Mended, MendError> {
-    let needs_engine = matches!(&finding.mend, Mend::Remove(thing) if thing.kind != leftovers::Kind::Temp);
+    let needs_engine = matches!(&finding.mend, Mend::Remove(thing) if !thing.is_dir());
     block(async {
         let engine = match needs_engine {
             true => DockerEngine::connect().await,
@@ -85,7 +85,7 @@ pub async fn mend_with(
     state_dir: &Path,
     engine: Result<&DockerEngine, &EnvError>,
 ) -> Result<Mended, MendError> {
-    if let Mend::Nothing(why) = &finding.mend {
+    if let Mend::Nothing(why) | Mend::ByItself(why) = &finding.mend {
         return Err(MendError::Nothing(why.clone()));
     }
     if let Some(who) = find_owner(&audit.job_dir).forbids() {
@@ -123,7 +123,7 @@ pub async fn mend_with(
             note.act = "remove".to_string();
             note.result = "temporary file removed".to_string();
         }
-        Mend::Nothing(why) => return Err(MendError::Nothing(why.clone())),
+        Mend::Nothing(why) | Mend::ByItself(why) => return Err(MendError::Nothing(why.clone())),
     }
     journal.write(&note).map_err(MendError::Journal)?;
     let done = match &note.place {

@@ -20,6 +20,7 @@ pub mod mend;
 pub mod owner;
 pub mod plan;
 pub mod process;
+pub mod scratch;
 pub mod stop;
 pub mod temps;
 

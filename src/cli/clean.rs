@@ -97,12 +97,12 @@ async fn act(args: &CleanArgs, jobs: Vec<PathBuf>) -> u8 {
     let engine = DockerEngine::connect().await;
     let engine: Result<&DockerEngine, &EnvError> = engine.as_ref();
     let mut world = World::look(&jobs);
-    let scope = Scope { job_dirs: jobs, ours: true, harbor: args.harbor };
+    let state = super::state_dir();
+    let scope = Scope { job_dirs: jobs, ours: true, harbor: args.harbor, state_dir: state.clone() };
     let mut found = leftovers::collect(&scope, &mut world, engine).await;
     if !args.dirs.is_empty() {
         found.things.retain(|thing| world.knows(thing));
     }
-    let state = super::state_dir();
     let kept = state.as_deref().map(quarantined).unwrap_or_default();
     let mut removed: Vec<(usize, Result<Mended, String>)> = Vec::new();
 

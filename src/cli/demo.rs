@@ -1,12 +1,15 @@
-//! `pilothouse demo`: a bundled recording of a small job, re-enacted live.
+//! `pilothouse demo`: a small bundled job, truly run on this machine ([`live`]); or, with `--replay`, a
+//! bundled recording of a job whose agent had a model, re-enacted live.
 //!
-//! The files appear and grow in a temporary directory as they do when Harbor runs trials, so that
-//! everything that attaches to a job dir can be tried without Docker, a model or Harbor.
+//! The re-enactment's files appear and grow in a temporary directory as they do when Harbor runs trials, so
+//! that terminals and episodes can be looked at without Docker, a model or Harbor.
 
 pub mod assets;
+pub mod live;
 pub mod play;
 pub mod shift;
 pub mod stage;
+pub mod tasks;
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, IsTerminal, Write};
@@ -23,20 +26,22 @@ use crate::tty::signals::{Request, Signals};
 use play::{Stop, play};
 use stage::{Stage, StageError};
 
-/// What is said wherever the demo is shown.
-pub const NOTICE: &str = "This is a re-enactment of a bundled recording: no trial is run. \
-                          pilothouse can not run trials itself yet.";
+/// What is said wherever the re-enactment is shown.
+pub const NOTICE: &str = "This is a re-enactment of a bundled recording: no trial is run.";
 
 /// Arguments of `pilothouse demo`.
 #[derive(Debug, Clone, Args)]
 pub struct Demo {
-    /// How many recorded seconds pass in one second; at 1 it takes about 80 seconds
-    #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = speed)]
+    /// Re-enact a recorded job of an agent with a model, with its terminals; no trial is run
+    #[arg(long)]
+    pub replay: bool,
+    /// With --replay: how many recorded seconds pass in one second; at 1 it takes about 80 seconds
+    #[arg(long, default_value_t = 1.0, value_name = "N", value_parser = speed, requires = "replay")]
     pub speed: f64,
-    /// Leave the screen when the re-enactment is over
+    /// Leave the screen when it is over
     #[arg(long)]
     pub once: bool,
-    /// Only write the files, without a screen
+    /// Without a screen
     #[arg(long)]
     pub headless: bool,
     /// Write into this new directory and leave it there, instead of a temporary one
@@ -46,7 +51,9 @@ pub struct Demo {
 
 /// Runs it; gives the exit code.
 pub fn run(args: &Demo, common: &super::Common) -> u8 {
-    let done = if args.headless || !io::stdout().is_terminal() {
+    let done = if !args.replay {
+        live::run(args, common)
+    } else if args.headless || !io::stdout().is_terminal() {
         args.headless(&mut io::stdout())
     } else {
         args.on_screen(common)

@@ -223,7 +223,7 @@ impl Shared {
     }
 
     fn audit(&self, place: &Place) -> Result<Audit, String> {
-        let audit = audit::audit(&place.dir).map_err(|e| e.to_string())?;
+        let audit = audit::audit(&place.dir, super::state_dir().as_deref()).map_err(|e| e.to_string())?;
         let complete = audit.planned.is_some_and(|planned| audit.results as u64 >= planned);
         let dir = place.dir.display();
         let cwd = self.known(place.job).and_then(|k| k.owner.cwd);

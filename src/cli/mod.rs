@@ -94,7 +94,7 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
-    /// Watch a bundled recording of a small job, re-enacted live (no trial is run)
+    /// Run a small bundled job on this machine (without Docker, model or network) and watch it
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),

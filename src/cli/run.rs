@@ -129,7 +129,7 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
     out.say(&format!("job dir {}", owner.dir.display()));
     let watched = !args.headless && !args.json && !args.flags.quiet && !stops.stopped();
     if watched && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return Ok(watched::run(owner, &invalid, out, common, &runtime, ears));
+        return Ok(watched::run(owner, &invalid, out, common, watched::Show::default(), (&runtime, ears)));
     }
     Ok(runtime.block_on(headless::follow_to_end(owner, &invalid, out, stops, ears)))
 }

@@ -146,22 +146,27 @@ fn act(args: &StopArgs, job: &Job, report: &mut Report) -> Result<u8, u8> {
     let audit = look(args, job)?;
     say(args, &text::audit(&audit));
     report.audit = Some(audit.clone());
-    if args.audit_only || audit.mendable().next().is_none() {
-        return Ok(verdict(&audit));
-    }
-    if !wanted(args, &audit) {
+    let owner = found.here().filter(|_| !args.audit_only);
+    let next = |audit: &Audit| {
+        if let Some(next) = audit.next(owner) {
+            say(args, &format!("  for what is missing: {next}"));
+        }
+    };
+    if args.audit_only || audit.mendable().next().is_none() || !wanted(args, &audit) {
+        next(&audit);
         return Ok(verdict(&audit));
     }
     mend(args, &audit, report);
     let after = look(args, job)?;
     say(args, &text::summary(&after));
+    next(&after);
     let code = verdict(&after);
     report.after = Some(after);
     Ok(code)
 }
 
 fn look(args: &StopArgs, job: &Job) -> Result<Audit, u8> {
-    audit::audit(&job.facts.dir).map_err(|e| {
+    audit::audit(&job.facts.dir, super::state_dir().as_deref()).map_err(|e| {
         load::complain("stop", &[e.to_string()]);
         if args.audit_only { USAGE } else { NEEDS_PERSON }
     })

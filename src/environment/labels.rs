@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use crate::harbor::write::lease;
 
 /// Label: the job's id.
 pub const JOB: &str = "pilothouse.job";
@@ -64,6 +66,19 @@ pub struct OwnerLabel {
 }
 
 impl OwnerLabel {
+    /// This process, at work on a job.
+    pub fn mine(job_dir: &Path) -> OwnerLabel {
+        let me = lease::myself();
+        OwnerLabel {
+            pid: me.pid,
+            started: me.started,
+            boot_id: me.boot_id,
+            pid_namespace: me.pid_namespace,
+            host: me.host,
+            job_dir: std::path::absolute(job_dir).unwrap_or_else(|_| job_dir.to_path_buf()),
+        }
+    }
+
     /// Reads what a label holds; None for anything else.
     pub fn parse(text: &str) -> Option<OwnerLabel> {
         let (head, job_dir) = text.split_once(" dir=")?;

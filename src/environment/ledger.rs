@@ -19,6 +19,8 @@ const KILLED: i64 = 137;
 pub struct Noted {
     /// What it was: `solution`, `tests`.
     pub what: String,
+    /// The step of the trial, where it has several.
+    pub step: Option<String>,
     /// Exit code; None when its time was over.
     pub exit_code: Option<i64>,
     /// Seconds.
@@ -54,13 +56,14 @@ pub struct Ledger(Mutex<Vec<Noted>>);
 
 impl Ledger {
     /// Notes the end of a command. After one that was killed the kernel's own count is read, too.
-    pub async fn note(&self, environment: &dyn Environment, what: &str, end: &ExecEnd) -> Noted {
+    pub async fn note(&self, environment: &dyn Environment, what: &str, step: Option<&str>, end: &ExecEnd) -> Noted {
         let exit_code = match end.ended {
             Ended::Exited(code) => Some(code),
             Ended::TimedOut => None,
         };
         let mut noted = Noted {
             what: what.to_string(),
+            step: step.map(str::to_string),
             exit_code,
             took_sec: (end.took.as_secs_f64() * 1000.0).round() / 1000.0,
             oom_kills: end.oom_kills,

@@ -29,8 +29,9 @@ use crate::harbor::Dir;
 pub const VARIABLES: [(&str, &str); 4] =
     [("/app", "APP_DIR"), ("/tests", "TESTS_DIR"), ("/solution", "SOLUTION_DIR"), ("/logs", "LOGS_DIR")];
 
-/// Marks the processes of one environment, so that those that left their group are found.
-const MARK: &str = "PILOTHOUSE_LOCAL";
+/// Variable that marks the processes of one environment, so that those that left their group are found:
+/// `<pid of the owner>-<scratch directory>`.
+pub const MARK: &str = "PILOTHOUSE_LOCAL";
 /// Between two looks at the length of an output file.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -174,7 +175,7 @@ impl Place {
             Some(file) => Some((self.output(call, &file.path)?, file.cap)),
             None => None,
         };
-        let mut child = self.child(&command.shell, &["-c", &command.script], &workdir, &command.env);
+        let mut child = self.child(shell_here(&command.shell), &["-c", &command.script], &workdir, &command.env);
         match &output {
             Some((file, _)) => {
                 let twin = || file.try_clone().map(Stdio::from).map_err(|e| EnvError::io(call, &e));
@@ -394,6 +395,16 @@ async fn until(deadline: Option<tokio::time::Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
+}
+
+/// A shell that is here: plain `sh` takes the place of a bash that is not. What a script needs of bash it
+/// asks for itself, in its first line.
+fn shell_here(shell: &str) -> &str {
+    static BASH: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join("bash").is_file())
+    });
+    if shell == "bash" && !*BASH { "sh" } else { shell }
 }
 
 /// Cuts an output file that is longer than its cap.

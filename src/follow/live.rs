@@ -1,5 +1,7 @@
 //! The live loop: events and deadlines in, looks at what they concern, job events out.
 
+mod watching;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::ops::Bound;
@@ -11,10 +13,10 @@ use super::poll::{self, Budget, Pace};
 use super::probe::Counters;
 use super::roots::RootState;
 use super::scan::Which;
-use super::watch::{WatchError, Watches, Woken};
+use super::watch::{Watches, Woken};
 use super::{Control, Follower, Out, OwnedSink};
 use crate::harbor::write::lease::LEASE;
-use crate::job::{ProblemKind, Stamp, TrialKey, time};
+use crate::job::{Stamp, TrialKey, time};
 
 /// Least time between two passes over everything because events were lost.
 const FULL_PAUSE: Duration = Duration::from_secs(2);
@@ -29,8 +31,6 @@ const OWNER_QUIET: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(600);
 /// Finished trials looked at in one go while polling.
 const SLICE: usize = 500;
-/// Rounds of setting watches and looking again for what happened before they were set.
-const ROUNDS: usize = 4;
 
 /// How one job is followed.
 #[derive(Debug)]
@@ -131,27 +131,6 @@ impl Live<'_> {
         self.begin_new_jobs();
     }
 
-    /// True when something was not watched before.
-    fn watch_roots(&mut self) -> bool {
-        if self.polled() {
-            return false;
-        }
-        let wanted: HashSet<PathBuf> = self.follower.root_dirs().into_iter().collect();
-        let jobs: HashSet<&PathBuf> = self.follower.jobs.iter().map(|j| &j.path).collect();
-        for dir in self.roots_watched.iter().filter(|d| !wanted.contains(*d) && !jobs.contains(d)) {
-            self.watches.remove(dir);
-        }
-        self.roots_watched.retain(|d| wanted.contains(d));
-        let mut new = false;
-        for dir in wanted {
-            if !self.roots_watched.contains(&dir) && self.watches.add(&dir).is_ok() {
-                new = true;
-                self.roots_watched.insert(dir);
-            }
-        }
-        new
-    }
-
     fn begin_new_jobs(&mut self) {
         while self.plans.len() < self.follower.jobs.len() && !self.out.is_closed() {
             let j = self.plans.len();
@@ -216,115 +195,6 @@ impl Live<'_> {
         let quiet = job.last_write().is_none_or(|at| time::age(at, Stamp::now()) > QUIET);
         let pause = if quiet && job.owner.is_none() { OWNER_QUIET } else { OWNER };
         plan.owner = wanted.then(|| poll::on_grid(self.start, Instant::now(), pause));
-    }
-
-    fn watch_job(&mut self, j: usize) {
-        let (Some(job), Some(plan)) = (self.follower.jobs.get(j), self.plans.get(j)) else { return };
-        if !plan.watched || job.lost.is_some() {
-            return;
-        }
-        match self.watches.add(&job.path.clone()) {
-            Ok(()) | Err(WatchError::Gone) => {}
-            Err(error) => self.fall_back(j, error),
-        }
-    }
-
-    /// Gives up watching a job: it is polled from now on.
-    fn fall_back(&mut self, j: usize, error: WatchError) {
-        self.unwatch(j);
-        let words = match error {
-            WatchError::Limit => {
-                "followed by polling: the system's limit of inotify watches is reached \
-                 (raise fs.inotify.max_user_watches)"
-            }
-            _ => "followed by polling: it can not be watched",
-        };
-        if let Some(plan) = self.plans.get_mut(j) {
-            plan.watched = false;
-            let now = Instant::now();
-            (plan.files, plan.running, plan.finished) = (now, now, now + Duration::from_secs(60));
-        }
-        if let Some(job) = self.follower.jobs.get_mut(j) {
-            job.note(ProblemKind::Note, words, &mut self.out);
-        }
-    }
-
-    fn unwatch(&mut self, j: usize) {
-        let (Some(job), Some(plan)) = (self.follower.jobs.get_mut(j), self.plans.get_mut(j)) else { return };
-        for name in std::mem::take(&mut plan.watching) {
-            let path = job.path.join(&name);
-            let Some(slot) = job.trials.get_mut(&name) else { continue };
-            for rel in std::mem::take(&mut slot.watched) {
-                self.watches.remove(&inner(&path, &rel));
-            }
-        }
-        if !self.roots_watched.contains(&job.path) {
-            self.watches.remove(&job.path);
-        }
-    }
-
-    /// Brings the watches of these trials in line with what they are doing. Whoever got a new watch
-    /// is looked at once more, for what happened before it was set.
-    fn sync(&mut self, j: usize, names: Vec<OsString>) {
-        let mut names = names;
-        for _ in 0..ROUNDS {
-            if names.is_empty() || !self.plans.get(j).is_some_and(|p| p.watched) {
-                return;
-            }
-            let mut again = Vec::new();
-            for name in names {
-                match self.sync_one(j, &name) {
-                    Ok(true) => again.push(name),
-                    Ok(false) => {}
-                    Err(error) => return self.fall_back(j, error),
-                }
-            }
-            names = again;
-            if let Some(job) = self.follower.jobs.get_mut(j) {
-                job.again(&self.follower.env, &names, false, &mut self.out);
-            }
-        }
-    }
-
-    fn sync_one(&mut self, j: usize, name: &OsStr) -> Result<bool, WatchError> {
-        let (Some(job), Some(plan)) = (self.follower.jobs.get_mut(j), self.plans.get_mut(j)) else {
-            return Ok(false);
-        };
-        let Some(slot) = job.trials.get_mut(name) else { return Ok(false) };
-        let path = job.path.join(name);
-        let own = [Box::from("")];
-        let wanted: &[Box<str>] = match &slot.memory.unfinished {
-            Some(unfinished) if !slot.memory.done => unfinished.dirs(),
-            _ if slot.memory.ended.is_some() => &own,
-            _ => &[],
-        };
-        for rel in slot.watched.iter().filter(|rel| !wanted.contains(rel)) {
-            self.watches.remove(&inner(&path, rel));
-        }
-        slot.watched.retain(|rel| wanted.contains(rel));
-        let mut new = false;
-        for rel in wanted {
-            if !slot.watched.contains(rel) {
-                match self.watches.add(&inner(&path, rel)) {
-                    Ok(()) => {
-                        new = true;
-                        slot.watched.push(rel.clone());
-                    }
-                    // It went away since it was seen; an event of its parent tells.
-                    Err(WatchError::Gone) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        if slot.watched.is_empty() {
-            plan.watching.remove(name);
-            if !slot.shown && slot.memory.is_blank() {
-                job.trials.remove(name);
-            }
-        } else {
-            plan.watching.insert(name.to_os_string());
-        }
-        Ok(new)
     }
 
     /// The next time at which something is due; None when nothing is before an event comes.
@@ -614,8 +484,4 @@ fn after_name(names: &BTreeSet<OsString>, first: Option<OsString>) -> Vec<OsStri
 
 fn cost(counters: &Counters) -> u64 {
     [&counters.stats, &counters.files, &counters.lists].iter().map(|c| c.load(Ordering::Relaxed)).sum()
-}
-
-fn inner(path: &Path, rel: &str) -> PathBuf {
-    if rel.is_empty() { path.to_path_buf() } else { path.join(rel) }
 }

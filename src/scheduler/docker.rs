@@ -20,6 +20,8 @@ use crate::verifier::OUTPUT_CAP;
 const MIB: u64 = 1 << 20;
 /// Images that are pulled at a time.
 pub const PULLS: usize = 3;
+/// After the limit of a trial's start, for its build to be given up.
+const SPARE: Duration = Duration::from_secs(10);
 /// A build without a limit of its own: none that matters.
 const NO_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -212,7 +214,8 @@ impl DockerPlaces {
             tag: tag(&self.job, planned),
             context: task.dir.join("environment"),
             labels: labels(&self.job, &self.owner, None, Role::Image),
-            timeout: limit.and_then(duration).unwrap_or(NO_LIMIT),
+            // The start of the trial keeps the limit, under Harbor's name; this is for what hangs on.
+            timeout: limit.and_then(duration).map_or(NO_LIMIT, |limit| limit.saturating_add(SPARE)),
             args: self.proxy.clone(),
         }
     }
@@ -227,6 +230,7 @@ impl DockerPlaces {
                 out.push(line);
             }
         };
+        when(true, "log directories are mounted from this machine (auto_mounting)".to_string());
         when(self.network.is_some() && task.network != Network::None, "one network for the job's trials".to_string());
         let isolation = self.isolation.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let open = matches!(isolation, Some(Isolation::NotEnforced));

@@ -2,6 +2,9 @@
 //! the verifier.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::collect::{Wanted, collect, run_hooks};
 use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, stopped};
@@ -12,6 +15,9 @@ use crate::harbor::task::TaskStep;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierResult};
 use crate::verifier::{Verification, verify};
+
+/// For outputs to be recovered after a stop.
+const RECOVERY: Duration = Duration::from_secs(60);
 
 /// A trial of one step, or a step of a trial.
 #[derive(Default)]
@@ -124,8 +130,23 @@ impl Attempt {
         Ok(())
     }
 
-    /// Runs the hooks of the task and the step, then keeps the artifacts.
+    /// Keeps what is to be kept; after a stop not for ever.
     pub(super) async fn collect(&self, environment: Option<&dyn Environment>, step: Option<&TaskStep>) {
+        let mut cancel = self.cancel.clone();
+        let work = self.collect_all(environment, step);
+        tokio::pin!(work);
+        tokio::select! {
+            () = &mut work => {}
+            () = stopped(&mut cancel) => {
+                if timeout(RECOVERY, work).await.is_err() {
+                    self.say("Artifacts: given up, the trial was stopped".to_string()).await;
+                }
+            }
+        }
+    }
+
+    /// Runs the hooks of the task and the step, then keeps the artifacts.
+    async fn collect_all(&self, environment: Option<&dyn Environment>, step: Option<&TaskStep>) {
         self.say("Collecting main service artifacts".to_string()).await;
         let planned = &*self.planned;
         let config = &planned.task.config;

@@ -86,10 +86,8 @@ impl Settings {
 
     fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
         match name {
-            // Logs are always live on this machine.
-            "auto_mounting" => {
-                flag(value)?;
-            }
+            "auto_mounting" if flag(value)? => {}
+            "auto_mounting" => return Err("logs are always live on this machine".to_string()),
             "pids_limit" => {
                 let limit = number(value)?;
                 if !(16..=4_194_304).contains(&limit) {
@@ -222,6 +220,7 @@ mod tests {
         for (name, value) in [
             ("keep_containers", json!(true)),
             ("init", json!(1)),
+            ("auto_mounting", json!(false)),
             ("pids_limit", json!(-1)),
             ("pids_limit", json!(3)),
             ("extra_hosts", json!("a")),

@@ -116,7 +116,7 @@ async fn run(
     };
     // The exit code says nothing: only the reward counts.
     let end = environment.exec(&command).await.map_err(failed)?;
-    let noted = what.ledger.note(environment, "tests", &end).await;
+    let noted = what.ledger.note(environment, "tests", step.name.as_deref(), &end).await;
     if end.ended == Ended::TimedOut {
         return Ok(None);
     }

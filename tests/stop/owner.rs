@@ -186,7 +186,7 @@ fn what_does_not_end_is_left_alone() {
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("ignores SIGINT"));
     // While somebody works on it, nothing is mended.
-    let mut found = audit::audit(&stage.job).unwrap();
+    let mut found = audit::audit(&stage.job, None).unwrap();
     let finding = audit::Finding {
         kind: audit::FindingKind::NoResult,
         subject: "task__abc".to_string(),

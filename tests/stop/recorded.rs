@@ -129,7 +129,7 @@ fn mends_move_trials_away_whole_and_are_noted() {
 fn a_mend_can_be_taken_back_and_is_not_done_twice() {
     let Some(copied) = copy("p-phantom-0.21.0") else { return };
     let before = tree(&copied.job);
-    let found = audit::audit(&copied.job).unwrap();
+    let found = audit::audit(&copied.job, None).unwrap();
     assert_eq!(found.count(FindingKind::Phantom), 1);
     let phantom = found.findings.iter().find(|f| f.kind == FindingKind::Phantom).unwrap();
     assert_eq!(phantom.mend, Mend::Quarantine { name: "beta__UDifQjo".to_string() });

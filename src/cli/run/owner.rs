@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
 use super::resume::Taken;
+use crate::audit::scratch;
 use crate::environment::OwnerLabel;
 use crate::environment::docker::{DockerEngine, Isolation};
 use crate::harbor::write::lease::LeaseNote;
@@ -217,7 +218,9 @@ impl Open {
                     Some(root) => root,
                     None => scratch_of(&plan.id)?,
                 };
-                private(&root).map_err(|e| Refusal::of(&format!("{}: {e}", root.display())))?;
+                let recorded =
+                    private(&root).and_then(|()| scratch::record(&root, &owner_label(writer.lease(), &plan.dir())));
+                recorded.map_err(|e| Refusal::of(&format!("{}: {e}", root.display())))?;
                 Ok(Open { docker: None, scratch: Some(root) })
             }
             Some(engine) => {
@@ -265,6 +268,7 @@ impl Open {
             {
                 left.push(format!("{}: {e}", root.display()));
             }
+            scratch::forget(root);
         }
         left
     }

@@ -4,8 +4,9 @@
 //! is followed to its end without a screen then.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -24,10 +25,44 @@ use crate::scheduler::{Control, Status};
 /// Orders and news that may wait.
 const QUEUE: usize = 64;
 
+/// What is shown besides the job.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Show {
+    /// Said on the screen at its beginning.
+    pub notice: Option<&'static str>,
+    /// The screen is left by itself so long after the job's end.
+    pub leave_after: Option<Duration>,
+}
+
 /// Shows a job until the screen is left, and follows it to its end; gives the exit code. `ears` have
 /// heard every signal since the job began: what the screen was left for is done by them.
-pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common, runtime: &Runtime, ears: Ears) -> u8 {
+pub fn run(
+    mut owner: Owner,
+    invalid: &[Invalid],
+    out: Output,
+    common: &Common,
+    what: Show,
+    (runtime, ears): (&Runtime, Ears),
+) -> u8 {
     let (leave, told) = oneshot::channel();
+    let leave = Arc::new(Mutex::new(Some(leave)));
+    let leave_now = |leave: &Mutex<Option<oneshot::Sender<()>>>| {
+        if let Some(leave) = leave.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // A screen that is left already hears nothing.
+            let _ = leave.send(());
+        }
+    };
+    if let Some(after) = what.leave_after {
+        let (mut status, leave) = (owner.control.status(), leave.clone());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            if let Ok(runtime) = runtime {
+                runtime.block_on(async { while status.changed().await.is_ok() {} });
+                std::thread::sleep(after);
+                leave_now(&leave);
+            }
+        });
+    }
     let (tell_ended, ended) = oneshot::channel();
     let done = std::mem::replace(&mut owner.done, ended);
     let aborted = Arc::new(AtomicBool::new(false));
@@ -47,7 +82,7 @@ pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common, 
         std::thread::Builder::new().name("helm".into()).spawn(move || {
             runtime.block_on(bridge.run(inbox, done, tell_ended, || {
                 aborting.store(true, Ordering::Relaxed);
-                let _ = leave.send(());
+                leave_now(&leave);
             }));
         })
     });
@@ -55,7 +90,8 @@ pub fn run(mut owner: Owner, invalid: &[Invalid], out: Output, common: &Common, 
         crate::cli::complain(&format!("no thread to steer the job: {error}"));
         return crate::cli::FAULT;
     }
-    let left = show(owner.dir.clone(), Steering { helm: Box::new(Wheel { orders }), news: heard }, told, common);
+    let steering = Steering { helm: Box::new(Wheel { orders }), news: heard };
+    let left = show(owner.dir.clone(), steering, told, what.notice, common);
     if aborted.load(Ordering::Relaxed) {
         let dir = owner.dir.display();
         out.say(&format!("aborted: {dir} has trials without result: {}", resume_words(&owner.dir)));
@@ -87,6 +123,7 @@ fn show(
     dir: PathBuf,
     steering: Steering,
     leave: oneshot::Receiver<()>,
+    notice: Option<&'static str>,
     common: &Common,
 ) -> Result<Left, crate::tty::TtyError> {
     let common = common.clone();
@@ -95,7 +132,12 @@ fn show(
             dirs: vec![dir],
             poll: None,
             counting: Counting::default(),
-            prepare: Box::new(|_| Vec::new()),
+            prepare: Box::new(move |model| {
+                if let Some(notice) = notice {
+                    crate::app::update::notice(model, notice);
+                }
+                Vec::new()
+            }),
             leave: Some(leave),
             steering: Some((Side::Owner, steering)),
         };

@@ -41,6 +41,7 @@ pub fn document(job: &Job, report: &Report) -> String {
         "audit": report.audit.as_ref().map(audit),
         "mends": mends,
         "audit_after": report.after.as_ref().map(audit),
+        "next": report.after.as_ref().or(report.audit.as_ref()).and_then(|a| a.next(report.owner.as_ref()?.here())),
     });
     let text = serde_json::to_string_pretty(&value).unwrap_or_default();
     format!("{}\n", json_for_terminal(&text))

@@ -190,7 +190,7 @@ async fn knock(one: &DockerEnvironment, other: &DockerEnvironment, network: &str
     let script = "if command -v bash >/dev/null; then bash -c \"exec 3<>/dev/tcp/$1/9\" 2>&1 & \
         elif command -v nc >/dev/null; then nc -w 10 \"$1\" 9 </dev/null 2>&1 & \
         else echo no-tool; exit; fi; \
-        sleep 2; if kill -9 $! 2>/dev/null; then echo silence; else wait $!; echo \"ended $?\"; fi";
+        sleep 1; if kill -9 $! 2>/dev/null; then echo silence; else wait $!; echo \"ended $?\"; fi";
     let id = one.id("probe")?;
     let answer = one.ask(&id, &["sh", "-c", script, "sh", &address], None, Duration::from_secs(30)).await?;
     let text = answer.text.to_ascii_lowercase();

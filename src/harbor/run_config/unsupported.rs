@@ -15,7 +15,7 @@ const PLACES: [&str; 2] = ["docker", "local"];
 /// Settings of the Docker environment (`environment.kwargs`, `--ek`) that mean something here, with what
 /// they do.
 pub const SETTINGS: [(&str, &str); 10] = [
-    ("auto_mounting", "true or false; logs are always live on this machine, which is what it asks for"),
+    ("auto_mounting", "true; logs are always live on this machine, which is what it asks for"),
     ("pids_limit", "most processes in a container (default 4096)"),
     ("init", "false: no init as PID 1 (default true)"),
     ("swap", "true: as much swap again as memory, as under Harbor (default false)"),

@@ -422,6 +422,28 @@ fn short(name: &str) -> String {
     plain.take(NAME).collect()
 }
 
+/// This process, as others can find it again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Myself {
+    /// The host's name, for people.
+    pub host: String,
+    /// One boot of one kernel.
+    pub boot_id: String,
+    /// The process name space.
+    pub pid_namespace: String,
+    /// The process.
+    pub pid: u32,
+    /// Its start in clock ticks since boot.
+    pub started: u64,
+}
+
+/// Who this process is.
+pub fn myself() -> Myself {
+    let (here, pid) = (Here::look(), std::process::id());
+    let started = start_time(pid).unwrap_or(0);
+    Myself { host: here.host, boot_id: here.boot_id, pid_namespace: here.pid_namespace, pid, started }
+}
+
 /// Where this process is.
 struct Here {
     host: String,

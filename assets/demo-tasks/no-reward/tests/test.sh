@@ -1,0 +1,6 @@
+#!/bin/sh
+# Directories: as variables on this machine, at their usual places in a container.
+app="${APP_DIR:-/app}"
+logs="${LOGS_DIR:-/logs}/verifier"
+echo "the tests ran and forgot to say how it went"
+sleep 1

@@ -1,0 +1,4 @@
+#!/bin/sh
+# Directories: as variables on this machine, at their usual places in a container.
+cd "${APP_DIR:-/app}" || exit 1
+echo "never reached"
