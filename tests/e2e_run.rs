@@ -223,6 +223,32 @@ fn a_job_is_run_watched_steered_stopped_audited_and_resumed() {
 }
 
 #[test]
+fn a_drained_job_ends_what_runs_and_says_what_is_left() {
+    let yard = Yard::new().long("b-long").quick("d-quick");
+    let mut pty = yard.run("1", (80, 24));
+    pty.wait_for("1/1 slots", SOON);
+    pty.wait_for("agent", SOON);
+    pty.send("s");
+    pty.wait_for("drain", SOON);
+    pty.send(key::DOWN);
+    pty.send(key::ENTER);
+    pty.wait_for("draining, 1 to end", SOON);
+    // More slots are of no use now, and that is said.
+    pty.send("+");
+    pty.wait_for("nothing new begins", SOON);
+    yard.go();
+    pty.wait_for("job over: q leaves", SOON);
+    pty.send("s");
+    pty.wait_for("0 phantoms", SOON);
+    pty.wait_for("1 of 2 trials ended, 1 never began", SOON);
+    pty.send("qq");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 75, "{}", pty.text());
+    pty.assert_restored();
+    assert_eq!(yard.results(), [("b-long".to_string(), "1.0".to_string())]);
+    assert_eq!(yard.acts(), ["drain"]);
+}
+
+#[test]
 fn a_running_job_is_not_left_by_q_or_ctrl_c() {
     let yard = Yard::new().long("b-long");
     let mut pty = yard.run("1", (80, 24));
