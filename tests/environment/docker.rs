@@ -215,7 +215,7 @@ fn commands_run_and_end_with_their_exit_codes() {
         assert_eq!((host.pids_limit, host.init, host.network_mode.as_deref()), (Some(4096), Some(true), Some("none")));
         assert_eq!(host.log_config.unwrap().config.unwrap()["max-size"], "1m");
         let text = env.describe();
-        assert!(text.summary.contains("0.5 cpus, 64 MiB, no network") && text.deviations.len() == 3, "{text:?}");
+        assert!(text.summary.contains("0.5 cpus, 64 MiB, no network") && text.deviations.len() == 4, "{text:?}");
 
         let began = Instant::now();
         env.stop().await.unwrap();
