@@ -26,7 +26,8 @@
 //!
 //! One reducer: producers send events to a single `update`; views are pure functions of the state;
 //! the screen, the JSON and the plain reports are drawn from the same state. Attaching is
-//! read-only; what writes below a job dir is [`mod@harbor::write`] alone, for jobs of our own.
+//! read-only; what writes below a job dir is [`mod@harbor::write`] alone, for jobs of our own, and
+//! [`audit`] on an operator's word: its journal, and what goes to the quarantine.
 
 pub mod agent;
 pub mod app;

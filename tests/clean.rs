@@ -296,6 +296,17 @@ fn temporary_directories_and_the_quarantine_are_listed_without_an_engine() {
     assert_eq!(said["quarantine"][0]["place"], kept.to_str().unwrap());
     assert_eq!(said["quarantine"][0]["bytes"], 4);
     assert!(kept.exists());
+    // A Harbor at work: a directory that names no trial may be of one that it is just starting.
+    let script = temp.path().join("harbor");
+    fs::write(&script, "exec 9>>jobs/j/job.log\nwhile :; do sleep 0.1 9>&-; done\n").unwrap();
+    let mut living = Command::new("bash").arg(&script).arg("run").current_dir(temp.path()).spawn().unwrap();
+    dir("tmpnew", "docker-compose-environment.json", "{}");
+    std::thread::sleep(Duration::from_millis(300));
+    let said = document(&run(&["--json", "--dry-run"]));
+    let found = said["things"].as_array().unwrap().iter().find(|t| t["name"].as_str().unwrap().ends_with("/tmpnew"));
+    living.kill().unwrap();
+    living.wait().unwrap();
+    assert_eq!(found.unwrap()["owner"], "unsure", "{said:#}");
     let out = run(&["--dry-run"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("in the quarantine") && text.contains("not seen:"), "{text}");

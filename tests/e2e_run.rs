@@ -223,6 +223,32 @@ fn a_job_is_run_watched_steered_stopped_audited_and_resumed() {
 }
 
 #[test]
+fn a_drained_job_ends_what_runs_and_says_what_is_left() {
+    let yard = Yard::new().long("b-long").quick("d-quick");
+    let mut pty = yard.run("1", (80, 24));
+    pty.wait_for("1/1 slots", SOON);
+    pty.wait_for("agent", SOON);
+    pty.send("s");
+    pty.wait_for("drain", SOON);
+    pty.send(key::DOWN);
+    pty.send(key::ENTER);
+    pty.wait_for("draining, 1 to end", SOON);
+    // More slots are of no use now, and that is said.
+    pty.send("+");
+    pty.wait_for("nothing new begins", SOON);
+    yard.go();
+    pty.wait_for("job over: q leaves", SOON);
+    pty.send("s");
+    pty.wait_for("0 phantoms", SOON);
+    pty.wait_for("1 of 2 trials ended, 1 never began", SOON);
+    pty.send("qq");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 75, "{}", pty.text());
+    pty.assert_restored();
+    assert_eq!(yard.results(), [("b-long".to_string(), "1.0".to_string())]);
+    assert_eq!(yard.acts(), ["drain"]);
+}
+
+#[test]
 fn a_running_job_is_not_left_by_q_or_ctrl_c() {
     let yard = Yard::new().long("b-long");
     let mut pty = yard.run("1", (80, 24));
@@ -317,4 +343,74 @@ fn another_screen_is_read_only_and_may_stop_the_job() {
     pty.send("q");
     assert_eq!(pty.wait_exit(SOON).exit_code(), 0, "{}", pty.text());
     assert_eq!(yard.acts(), ["stop"]);
+}
+
+/// Real Harbor, where it is installed: stopped from the screen of somebody who attached, and what a
+/// killed one left is mended there.
+#[test]
+fn harbors_jobs_are_stopped_and_mended_from_an_attached_screen() {
+    use support::harbor::{Bench, Left, harbor};
+    let Some(harbor) = harbor("0.21") else { return };
+    let yard = Yard::new();
+    let bench = Bench::new("screen", 2, 30.0, false);
+    let long = Duration::from_secs(150);
+
+    let mut child = bench.run(&harbor, "stopped");
+    bench.begun("stopped");
+    let mut pty = yard.start(&["attach", bench.job("stopped").to_str().unwrap()], (120, 40));
+    pty.wait_for("running", SOON);
+    // The owner is found with the first look or the second.
+    until("a dialog", || {
+        pty.send("s");
+        std::thread::sleep(Duration::from_secs(2));
+        pty.text().contains("stop with SIGINT") || {
+            pty.send("1");
+            false
+        }
+    });
+    pty.wait_for(&format!("pid {}", child.id()), SOON);
+    pty.send(key::ENTER);
+    pty.wait_gone("keep running", SOON);
+    assert!(child.try_wait().unwrap().is_none(), "the focus is on: keep running");
+    pty.send("s");
+    pty.wait_for("stop with SIGINT", SOON);
+    pty.send(&key::DOWN.repeat(2));
+    pty.send(key::ENTER);
+    pty.wait_for("SIGINT sent to pid", SOON);
+    pty.wait_for("more; nothing is killed after that", SOON);
+    pty.wait_for("ended after", long);
+    pty.wait_for("0 phantoms", SOON);
+    assert_eq!(child.wait().unwrap().code(), Some(130), "{}", bench.said("stopped"));
+    pty.send("qq");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0);
+    pty.assert_restored();
+    assert_eq!(bench.in_docker(), Left::default());
+
+    let mut child = bench.run(&harbor, "killed");
+    bench.begun("killed");
+    until("a container", || !bench.in_docker().containers.is_empty());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut pty = yard.start(&["attach", bench.job("killed").to_str().unwrap()], (120, 40));
+    pty.wait_for("killed", SOON);
+    pty.wait_until("everything read", SOON, |text| !text.contains("reading"));
+    pty.send("s");
+    pty.wait_for("findings", SOON);
+    pty.wait_for("containers", SOON);
+    pty.send("m");
+    pty.wait_for("leave them as they are", SOON);
+    pty.send(key::ENTER);
+    pty.wait_gone("leave them as they are", SOON);
+    assert!(!bench.in_docker().containers.is_empty(), "the focus is on: leave them");
+    pty.send("m");
+    pty.wait_for("mend all", SOON);
+    pty.send(key::DOWN);
+    pty.send(key::ENTER);
+    pty.wait_for(" mended since, 0 open; r looks again", long);
+    pty.send("r");
+    pty.wait_for("clean", SOON);
+    assert_eq!(bench.in_docker(), Left::default());
+    pty.send("qq");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0);
+    pty.assert_restored();
 }

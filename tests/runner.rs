@@ -13,6 +13,8 @@
 mod asked;
 #[path = "runner/images.rs"]
 mod images;
+#[path = "runner/owner.rs"]
+mod owner;
 #[path = "runner/steps.rs"]
 mod steps;
 mod support;

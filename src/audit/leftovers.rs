@@ -155,17 +155,22 @@ pub struct Scope {
     pub state_dir: Option<PathBuf>,
 }
 
-/// A Harbor that lives and whose job is not known: anything younger may be its.
+/// The kernel's times of starts are rounded, and reckoned from a clock that may have been set since.
+const CLOCK_SLACK: i64 = 10;
+
+/// A Harbor that lives: anything younger may be its.
 #[derive(Debug, Clone)]
-struct Stray {
+struct Living {
     pid: u32,
     began: Option<Stamp>,
+    /// True when its job is known: then its trials are, too, and what names another trial is not its.
+    placed: bool,
 }
 
 /// What is known of this host at one moment.
 pub struct World {
     census: Census,
-    strays: Vec<Stray>,
+    living: Vec<Living>,
     index: Index,
     ids: HashMap<String, PathBuf>,
     jobs: HashSet<PathBuf>,
@@ -176,19 +181,20 @@ impl World {
     /// Looks at this host's processes and at the jobs that are known.
     pub fn look(job_dirs: &[PathBuf]) -> World {
         let census = Census::take();
-        let placed: HashSet<u32> = census.jobs().map(|(_, owner)| owner.pid).collect();
-        let mut strays = Vec::new();
+        let holders: HashSet<u32> = census.everybody().map(|owner| owner.pid).collect();
+        let known: HashSet<u32> = census.jobs().map(|(_, owner)| owner.pid).collect();
+        let mut living = Vec::new();
         for pid in process::all() {
-            if placed.contains(&pid) || recognise(&process::argv(pid)).0 != Program::Harbor {
+            if !holders.contains(&pid) && recognise(&process::argv(pid)).0 != Program::Harbor {
                 continue;
             }
             if let Some(started) = process::start_time(pid) {
-                strays.push(Stray { pid, began: process::wall_clock(started) });
+                living.push(Living { pid, began: process::wall_clock(started), placed: known.contains(&pid) });
             }
         }
         let mut world = World {
             census,
-            strays,
+            living,
             index: Index::default(),
             ids: HashMap::new(),
             jobs: HashSet::new(),
@@ -250,12 +256,16 @@ impl World {
         if !self.census.sees_everybody() {
             return Fate::Unsure(format!("{job}, and not all processes of this host can be seen"));
         }
-        let could = |stray: &&Stray| match (stray.began, created) {
-            (Some(began), Some(created)) => began <= created,
-            _ => true,
+        let could = |living: &&Living| {
+            let older = match (living.began, created) {
+                (Some(began), Some(created)) => began.as_second() <= created.as_second().saturating_add(CLOCK_SLACK),
+                _ => true,
+            };
+            // A directory of a trial that is just starting may not name it yet.
+            older && !(living.placed && trial.is_some())
         };
-        match self.strays.iter().find(could) {
-            Some(stray) => Fate::Unsure(format!("{job}, and harbor (pid {}) may have made it", stray.pid)),
+        match self.living.iter().find(could) {
+            Some(living) => Fate::Unsure(format!("{job}, and harbor (pid {}) may have made it", living.pid)),
             None => Fate::Dead(format!("{job}, and no harbor that lives on this host could have made it")),
         }
     }

@@ -61,9 +61,9 @@ impl Desk {
     /// Notes what the operator did to a job that this process runs. Does not wait.
     pub fn note(&self, dir: &Path, job_id: &str, act: &str, subject: &str) {
         let (dir, job_id, note) = (dir.to_path_buf(), job_id.to_string(), Note::now(act, subject, WHY));
-        self.aside(move |_| {
+        self.aside(move |shared| {
             if let Err(error) = write(&dir, &job_id, &note) {
-                tracing::warn!(%error, ?note, "not noted in the journal");
+                shared.tell(News::Refused(format!("done, but not noted: {error}")));
             }
         });
     }

@@ -61,8 +61,10 @@ pub struct StopArgs {
 #[value(rename_all = "UPPER")]
 pub enum SignalArg {
     /// SIGTERM
+    #[value(alias = "SIGTERM")]
     Term,
     /// SIGINT, as Ctrl-C sends it
+    #[value(alias = "SIGINT")]
     Int,
 }
 

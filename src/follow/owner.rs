@@ -137,9 +137,19 @@ impl Census {
         log.map(|log| self.holding(&log).cloned().collect()).unwrap_or_default()
     }
 
-    /// The directories of all logs that are held open on this host, with who holds them.
+    /// The directories of all logs that are held open on this host, with who holds them; not those whose
+    /// path means another directory here, as the paths of a process in a container do.
     pub fn jobs(&self) -> impl Iterator<Item = (&Path, &Owner)> {
-        self.writers.iter().map(|w| (w.job_dir.as_path(), &w.owner))
+        let here = |w: &&Writer| {
+            let log = fs::symlink_metadata(w.job_dir.join("job.log"));
+            log.is_ok_and(|log| (log.dev(), log.ino()) == (w.device, w.inode))
+        };
+        self.writers.iter().filter(here).map(|w| (w.job_dir.as_path(), &w.owner))
+    }
+
+    /// Everybody who holds any log open.
+    pub fn everybody(&self) -> impl Iterator<Item = &Owner> {
+        self.writers.iter().map(|w| &w.owner)
     }
 
     /// True when at least the command lines of all of this host's processes can be seen.

@@ -5,7 +5,9 @@
 //! | [`policy`] | pure: what begins when, retries, more and fewer slots, stop |
 //! | [`plan`] | tasks × agents × attempts with their documents; what can not be run is refused by name |
 //! | [`trial`] | one attempt from the environment's start to its teardown; every failure under Harbor's name |
-//! | [`docker`] | containers for trials, with the job's network |
+//! | `part`, `steps` | what a trial of one step and each of several have in common; `steps/` |
+//! | [`settings`] | settings of the environment (`--ek`), by name |
+//! | [`docker`] | containers for trials: images pulled or built, networks, limits, what differs from Harbor |
 //! | [`dispatcher`] | the job: starts trials, writes what becomes of them, obeys its [`Control`] |
 //! | [`control`] | what is wished of it while it runs |
 //!

@@ -31,6 +31,20 @@ pub(super) fn read(config: &EnvironmentConfig) -> Result<Vec<Mount>, Vec<String>
     if wrong.is_empty() { Ok(out) } else { Err(wrong) }
 }
 
+/// Places inside that more than one of a job's mounts and volumes wants, a line each.
+pub(super) fn clashes(mounts: &[Mount], volumes: &[Mount]) -> Vec<String> {
+    let mut taken: Vec<&str> = TAKEN.to_vec();
+    taken.extend(mounts.iter().map(|m| &*m.inside));
+    let mut out = Vec::new();
+    for volume in volumes {
+        if taken.contains(&volume.inside.as_str()) {
+            out.push(format!("the volume at {}: it is taken already", clean(&volume.inside)));
+        }
+        taken.push(&volume.inside);
+    }
+    out
+}
+
 fn mount(value: &Value) -> Result<Mount, String> {
     let map = value.as_object().ok_or("it is no map")?;
     for (key, value) in map {
@@ -81,6 +95,10 @@ mod tests {
             "bind": {"create_host_path": false}}]))
             .is_ok_and(|m| m.iter().all(|m| m.read_only))
         );
+        let volume = |inside: &str| Mount { host: "/d".into(), inside: inside.to_string(), read_only: true };
+        let mounts = of(json!([bind("/mnt/a")])).unwrap_or_default();
+        assert_eq!(clashes(&mounts, &[volume("/mnt/b"), volume("/mnt/c")]), [""; 0]);
+        assert_eq!(clashes(&mounts, &[volume("/mnt/a"), volume("/b"), volume("/b"), volume("/logs/agent")]).len(), 3);
         for mounts in [
             json!([bind("/logs/agent")]),
             json!([bind("/a"), bind("/a/")]),

@@ -208,6 +208,7 @@ fn trials(
         refused.extend(lines);
         Settings::default()
     });
+    refused.extend(mounts::clashes(&mounts::read(&config.environment).unwrap_or_default(), &settings.volumes));
     let settings = Arc::new(settings);
     let Extra { texts, locks } = extra::read(config).unwrap_or_else(|lines| {
         refused.extend(lines);

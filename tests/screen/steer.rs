@@ -467,3 +467,73 @@ fn live_output_follows_from_the_agent_to_the_tests() {
     keys(&mut model, &[Key::Up]);
     assert!(!model.trial.as_ref().unwrap().live);
 }
+
+#[test]
+fn ascii_is_ascii_and_no_colour_is_no_colour() {
+    use pilothouse::app::model::Theme;
+    let scenes: [fn((u16, u16)) -> Model; 4] = [
+        |size| {
+            let mut model = owner(size);
+            keys(&mut model, &[Key::Char('s'), Key::Down]);
+            model
+        },
+        stopped,
+        audited,
+        |size| {
+            let mut model = audited(size);
+            keys(&mut model, &[Key::Char('m'), Key::Down, Key::Enter]);
+            tell(&mut model, News::Mended(KEY, 0, Ok("moved".into())));
+            tell(&mut model, News::Mended(KEY, 1, Err("it has changed".into())));
+            model
+        },
+    ];
+    for scene in scenes {
+        for size in [(45, 20), (80, 24), (220, 60)] {
+            let mut model = scene(size);
+            model.look.ascii = true;
+            let text = screen::lines(&screen::draw(&mut model)).join("\n");
+            let odd: String = text.chars().filter(|c| !c.is_ascii()).collect();
+            assert_eq!(odd, "", "{text}");
+            model.look.theme = Theme::Mono;
+            let buffer = screen::draw(&mut model);
+            let plain = ratatui::style::Color::Reset;
+            assert!(buffer.content().iter().all(|c| c.fg == plain && c.bg == plain));
+        }
+    }
+}
+
+#[test]
+fn what_processes_and_files_are_called_is_harmless() {
+    let evil = "\u{1b}]0;x\u{7}\u{1b}[31mred\u{202e}\r\nnext\u{9b}1A".to_string();
+    let mut told = survey();
+    told.process = vec![evil.clone()];
+    told.touched = vec![evil.clone()];
+    told.warnings = vec![evil.clone()];
+    told.ways = vec![Way { signal: Signal::Term, price: evil.clone() }];
+    let mut found = audit();
+    found.summary = evil.clone();
+    found.unseen = vec![evil.clone()];
+    found.next = Some(evil.clone());
+    for f in &mut found.findings {
+        (f.kind, f.what, f.why, f.mend) = (evil.clone(), evil.clone(), evil.clone(), Some(evil.clone()));
+    }
+    for size in [(45, 20), (80, 24), (120, 40)] {
+        let mut model = attached(size);
+        press(&mut model, Key::Char('s'));
+        tell(&mut model, News::Surveyed(KEY, Ok(told.clone())));
+        assert_eq!(screen::unsafe_cells(&screen::draw(&mut model)), Vec::<String>::new());
+        keys(&mut model, &[Key::Down]);
+        press(&mut model, Key::Enter);
+        tell(&mut model, News::Waiting(KEY, Waiting { left: vec![evil.clone()], ..Waiting::default() }));
+        assert_eq!(screen::unsafe_cells(&screen::draw(&mut model)), Vec::<String>::new());
+        tell(&mut model, News::Stopped(KEY, evil.clone()));
+        tell(&mut model, News::Audited(KEY, Ok(found.clone())));
+        assert_eq!(screen::unsafe_cells(&screen::draw(&mut model)), Vec::<String>::new());
+        keys(&mut model, &[Key::Char('m')]);
+        assert_eq!(screen::unsafe_cells(&screen::draw(&mut model)), Vec::<String>::new());
+        keys(&mut model, &[Key::Esc]);
+        tell(&mut model, News::Refused(evil.clone()));
+        tell(&mut model, News::NotSent(KEY, evil.clone()));
+        assert_eq!(screen::unsafe_cells(&screen::draw(&mut model)), Vec::<String>::new());
+    }
+}

@@ -136,6 +136,19 @@ impl Bench {
         assert!(status.success(), "harbor {} job resume: {status}\n{said}", harbor.version);
     }
 
+    /// Begins to resume a job, and waits until a trial is at work.
+    pub fn resuming(&self, harbor: &Harbor, job: &str) -> Child {
+        let at = format!("jobs/{job}");
+        let mut child =
+            self.command(harbor, &["job", "resume", "-p", &at], &format!("{job}.resuming")).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(90);
+        while !trial_dirs(&self.job(job)).iter().any(|t| t.join("config.json").exists() && result(t).is_none()) {
+            assert!(Instant::now() < until && child.try_wait().unwrap().is_none(), "nothing is resumed");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        child
+    }
+
     /// Waits until the job has a trial.
     pub fn begun(&self, job: &str) {
         let until = Instant::now() + Duration::from_secs(90);

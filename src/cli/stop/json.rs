@@ -114,6 +114,7 @@ fn audit(audit: &Audit) -> Value {
         "trials": audit.trials,
         "results": audit.results,
         "cancelled": audit.cancelled,
+        "complete": audit.complete(),
         "findings": findings,
         "unseen": audit.unseen,
         "summary": audit.summary(),

@@ -2,6 +2,8 @@
 
 use clap::Args;
 
+use super::unsupported::SETTINGS;
+
 /// What an operator types for `harbor run`. Flags that only Harbor can follow are known, too, so that
 /// they can be refused by name.
 #[derive(Debug, Clone, Default, PartialEq, Args)]
@@ -108,7 +110,13 @@ pub struct RunFlags {
     #[arg(short = 'e', long, value_name = "NAME", help_heading = "Environment")]
     pub env: Option<String>,
     /// Setting of the environment, key=value; repeatable
-    #[arg(long = "ek", visible_alias = "environment-kwarg", value_name = "KEY=VALUE", help_heading = "Environment")]
+    #[arg(
+        long = "ek",
+        visible_alias = "environment-kwarg",
+        value_name = "KEY=VALUE",
+        help_heading = "Environment",
+        long_help = settings()
+    )]
     pub ek: Vec<String>,
     /// Build even where the task names an image
     #[arg(long, overrides_with = "no_force_build", help_heading = "Environment")]
@@ -258,4 +266,10 @@ harbor_only! {
     switch no_secrets = "no-secrets",
     switch watch = "watch",
     switch init = "init",
+}
+
+/// The help for `--ek`: what can be set.
+fn settings() -> String {
+    let lines = SETTINGS.iter().map(|(name, what)| format!("\n  {name}: {what}"));
+    format!("Setting of the environment, key=value; repeatable:{}", lines.collect::<String>())
 }
