@@ -34,18 +34,22 @@ use headless::{Ears, Output};
 use owner::Terms;
 use prepare::{Kind, Prepared, Refusal};
 
-/// Run a job: every trial in a container of its own, in Harbor's job directory.
-///
-/// The flags of `harbor run` mean the same here; what only Harbor can do is refused by name. The first
-/// SIGTERM or SIGINT stops the job in order (running trials are recorded as cancelled), the second
-/// shortens the wait, the third aborts; a lost terminal ends nothing.
-///
-/// On a terminal the job has a screen: + and - change its slots while it runs, w shows the live output of
-/// a trial, X cancels one, s drains or stops the job, ? lists every key. Another terminal can `attach`.
-///
-/// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or config, 3 infrastructure
-/// errors, 75 stopped early and resumable, 130 stopped by a signal.
+/// What `--help` says at its end.
+const ABOUT: &str = "\
+The flags of `harbor run` mean the same here; what only Harbor can do is refused by name.
+Each trial runs in a container of its own, or with -e local on this machine without any
+isolation.
+
+The first SIGTERM or SIGINT stops the job in order (running trials are recorded as
+cancelled), the second shortens the wait to 10 s, the third aborts. A lost terminal ends
+nothing. Whatever ended it, --resume goes on: finished trials stay as they are.
+
+Exit codes: 0 nothing needs a person; 1 something does; 2 wrong arguments or config;
+3 infrastructure errors; 75 stopped early, resumable; 130 stopped by a signal.";
+
+/// Arguments of `pilothouse run`.
 #[derive(Debug, Clone, Args)]
+#[command(after_long_help = ABOUT)]
 pub struct Run {
     /// The flags of `harbor run`.
     #[command(flatten)]
