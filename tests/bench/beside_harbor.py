@@ -58,11 +58,12 @@ def descendants(pid):
     while todo:
         one = todo.pop()
         out.append(one)
-        for task in Path(f"/proc/{one}/task").glob("*"):
-            try:
-                todo += [int(child) for child in (task / "children").read_text().split()]
-            except OSError:
-                pass
+        try:
+            for task in os.listdir(f"/proc/{one}/task"):
+                todo += [int(child) for child in Path(f"/proc/{one}/task/{task}/children").read_text().split()]
+        except OSError:
+            # It ended while it was looked at.
+            pass
     return out
 
 
