@@ -253,6 +253,29 @@ fn what_will_happen_is_explained_beforehand_and_nothing_is_touched() {
     assert_eq!(fs::read(yard.dir().join("result.json")).unwrap(), whole);
 }
 
+/// The moment between a trial's directory and its first file, which a kill seldom meets.
+#[test]
+fn a_directory_without_its_first_file_is_no_second_trial() {
+    let yard = yard();
+    let mut running = yard.spawn(&first(&yard), "run");
+    until("a result", || !standing(&yard).is_empty());
+    running.signal(Signal::KILL);
+    running.wait();
+    let kept = standing(&yard);
+    let (bare, begun, foreign) =
+        (yard.dir().join("t03__ABCDEFG"), yard.dir().join("t04__ABCDEFG"), yard.dir().join("notes"));
+    for dir in [&bare, &begun, &foreign] {
+        fs::create_dir(dir).unwrap();
+    }
+    fs::write(begun.join(".lock.json.77-0-00000001.pilothouse-tmp"), "{").unwrap();
+    let mut again = yard.spawn(&yard.resume(&BEAT), "again");
+    assert_eq!(again.wait().code(), Some(0), "{}", again.said());
+    assert!(again.said().contains("notes: no trial, left alone"), "{}", again.said());
+    assert!(!bare.exists() && !begun.exists() && foreign.exists());
+    fs::remove_dir(&foreign).unwrap();
+    check_whole(&yard, &kept);
+}
+
 #[test]
 fn a_job_of_harbor_is_left_to_harbor() {
     let Some(shared) = support::shared() else { return };

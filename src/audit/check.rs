@@ -11,6 +11,7 @@ use crate::environment::EnvError;
 use crate::environment::docker::DockerEngine;
 use crate::harbor::write::atomic::is_temp;
 use crate::harbor::write::lease::{self, Reading};
+use crate::harbor::write::reread::is_just_made;
 use crate::harbor::{Dir, EntryKind, OpenError, job_facts, trial_result};
 use crate::job::text::clean;
 use crate::job::{JobFacts, Stamp, time};
@@ -365,9 +366,12 @@ fn look_at_trial(dir: &Dir, name: &str, audit: &mut Audit) {
     if !["config.json", "lock.json", "result.json", "trial.log"].iter().any(|f| has(f)) {
         // Even an empty one may be a trial's first moment.
         if !alive {
-            let empty = dir.sub(name).and_then(|d| d.list()).is_ok_and(|l| l.is_empty());
+            let sub = dir.sub(name);
+            let empty = sub.as_ref().is_ok_and(|d| d.list().is_ok_and(|l| l.is_empty()));
             audit.findings.push(if empty {
                 finding(FindingKind::NoResult, "an empty directory", away())
+            } else if sub.is_ok_and(|d| is_just_made(&d, name)) {
+                finding(FindingKind::NoResult, "no file of a trial is finished in it", away())
             } else {
                 let advice = "not a trial's: move it away yourself, `harbor job resume` deletes it";
                 finding(FindingKind::ForeignDir, "no file of a trial in it", Mend::Nothing(advice.to_string()))

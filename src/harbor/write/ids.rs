@@ -48,6 +48,13 @@ pub fn trial_name(task: &str, taken: &mut HashSet<String>) -> io::Result<String>
     }
 }
 
+/// True for a name that [`trial_name`] could have made.
+pub fn is_trial_name(name: &str) -> bool {
+    name.rsplit_once("__").is_some_and(|(stem, suffix)| {
+        !stem.is_empty() && suffix.len() == SUFFIX_CHARS && suffix.bytes().all(|b| ALPHABET.contains(&b))
+    })
+}
+
 fn suffix() -> io::Result<String> {
     let mut out = String::new();
     while out.len() < SUFFIX_CHARS {

@@ -7,11 +7,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::{Number, Value};
 
-use super::atomic::{Folder, WriteError};
+use super::atomic::{self, Folder, WriteError};
 use super::config::TaskConfig;
+use super::ids;
 use super::result::RewardMap;
 use super::stats::Ended;
-use crate::harbor::dir::{Dir, EntryKind, OpenError};
+use crate::harbor::dir::{Dir, Entry, EntryKind, OpenError};
 use crate::job::outcome::CANCELLED;
 use crate::job::{Stamp, time};
 
@@ -270,9 +271,18 @@ pub fn trials(folder: &Folder) -> Result<Vec<(String, Standing)>, WriteError> {
         .collect())
 }
 
+/// A trial's directory whose owner ended before its first file was in place: it has such a name, and
+/// nothing but unfinished files of ours.
+pub fn is_just_made(dir: &Dir, name: &str) -> bool {
+    let ours = |entries: Vec<Entry>| {
+        entries.iter().all(|e| e.kind == EntryKind::File && e.name.to_str().is_some_and(atomic::is_temp))
+    };
+    ids::is_trial_name(name) && dir.list().is_ok_and(ours)
+}
+
 fn trial(dir: &Dir, name: &str) -> Standing {
     if !MARKS.iter().any(|mark| dir.stat(mark).is_ok()) {
-        return Standing::Foreign;
+        return if is_just_made(dir, name) { Standing::Open } else { Standing::Foreign };
     }
     let bytes = match dir.read_all("result.json", LARGEST) {
         Ok(read) => read.data,
