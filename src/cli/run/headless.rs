@@ -25,6 +25,8 @@ use crate::scheduler::{Control, RunError};
 
 /// Batches of news that may wait; then the follower waits.
 const QUEUE: usize = 64;
+/// Time between two looks at the job dir.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a job that is being stopped may still take after a second signal.
 const SHORTENED: Duration = Duration::from_secs(10);
 
@@ -219,7 +221,9 @@ async fn next(news: &mut Option<News>) -> Option<Vec<JobEvent>> {
 
 /// Follows the job's own directory, as anybody else would.
 fn follow(dir: &Path) -> (Option<crate::follow::Remote>, Option<News>) {
-    let follower = Follower::new(vec![dir.to_path_buf()], Options { owner: false, ..Options::default() });
+    // Lines are read later, if at all: a look a second costs a third of what waking at each change does.
+    let options = Options { owner: false, poll: Some(LOOK), ..Options::default() };
+    let follower = Follower::new(vec![dir.to_path_buf()], options);
     let remote = follower.remote();
     let (sender, news) = mpsc::channel(QUEUE);
     let run = move || follower.run(Box::new(move |batch| sender.blocking_send(batch).is_ok()));
