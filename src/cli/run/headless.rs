@@ -221,7 +221,7 @@ async fn next(news: &mut Option<News>) -> Option<Vec<JobEvent>> {
 
 /// Follows the job's own directory, as anybody else would.
 fn follow(dir: &Path) -> (Option<crate::follow::Remote>, Option<News>) {
-    // Lines are read later, if at all: a look a second costs a third of what waking at each change does.
+    // Lines are read later, if at all; waking at each change took a fifth of the CPU of a whole run.
     let options = Options { owner: false, poll: Some(LOOK), ..Options::default() };
     let follower = Follower::new(vec![dir.to_path_buf()], options);
     let remote = follower.remote();
