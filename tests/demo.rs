@@ -302,3 +302,13 @@ fn the_bundled_job_is_seen_on_the_screen() {
     let rest: Vec<_> = fs::read_dir(tmp.path()).unwrap().flatten().map(|e| e.file_name()).collect();
     assert!(!rest.iter().any(|name| name.to_string_lossy().starts_with("pilothouse-demo")), "{rest:?}");
 }
+
+#[test]
+fn a_mistyped_directory_is_named() {
+    for args in [&["run", "-p", "/no/such/place", "--dry-run"][..], &["clean", "--dry-run", "/no/such/place"]] {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_pilothouse")).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{said}");
+        assert!(said.contains("/no/such/place: no such directory"), "{args:?}: {said}");
+    }
+}

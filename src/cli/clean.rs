@@ -76,6 +76,9 @@ fn job_dirs(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let (dirs, named) = if dirs.is_empty() { (&standard[..], false) } else { (dirs, true) };
     let mut out = Vec::new();
     for dir in dirs {
+        if named && !dir.is_dir() {
+            return Err(format!("{}: no such directory: name a job dir or a directory of jobs", dir.display()));
+        }
         match kind(dir) {
             Ok(DirKind::Job) => out.push(dir.clone()),
             Ok(_) => out.extend(below(dir)),

@@ -85,6 +85,10 @@ fn of_set(dataset: &DatasetConfig, verified: bool, state: Option<&Path>, out: &m
             Set { dir: path.clone(), source, git: None }
         }
     };
+    if !set.dir.is_dir() {
+        let shown = crate::job::text::clean(&set.dir.to_string_lossy()).into_owned();
+        return Err(Refusal::of(&format!("{shown}: no such directory: name a task, or a directory of tasks, with -p")));
+    }
     let all = task::list(&set.dir).map_err(|e| Refusal::of(&e.to_string()))?;
     let selection = Selection {
         include: dataset.task_names.clone().unwrap_or_default(),
