@@ -123,6 +123,8 @@ impl Attached {
                 JobEvent::Reachable(_) => "reachable".into(),
                 JobEvent::Scanning(..) => "scanning".into(),
                 JobEvent::Settled(_) => "settled".into(),
+                JobEvent::Class(_, name, _) => format!("class {name}"),
+                JobEvent::Notebook(..) => "notebook".into(),
                 JobEvent::Problem(p) => format!("problem {}: {}", p.path, p.message),
             });
             self.fleet.apply(event);

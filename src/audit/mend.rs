@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::AtFlags;
 
 use super::check::{Audit, AuditError, Finding, FindingKind, Mend, block};
-use super::journal::{Journal, Note};
+use crate::journal::{Journal, Note};
 use super::leftovers::{self, Leftover};
 use super::owner::find_owner;
 use crate::environment::EnvError;

@@ -8,12 +8,11 @@
 //! Everything here waits for files, processes and the Docker engine: it belongs on a thread of its own,
 //! never on one that draws or that runs a tokio runtime. Only [`advice`](fn@advice) and
 //! [`plan`](fn@plan) are pure. Nothing is killed, moved or removed without a call that says so, and
-//! every such act is noted in the [`journal`].
+//! every such act is noted in the [`crate::journal`].
 
 pub mod advice;
 pub mod check;
 pub mod harbor_marks;
-pub mod journal;
 pub mod kept;
 pub mod leftovers;
 pub mod mend;
@@ -26,7 +25,7 @@ pub mod temps;
 
 pub use advice::{Advice, StopSignal, advice, objection};
 pub use check::{Audit, AuditError, Finding, FindingKind, Mend, audit, audit_with};
-pub use journal::{Journal, Note};
+pub use crate::journal::{Journal, Note};
 pub use kept::{Kept, quarantined};
 pub use mend::{MendError, Mended, mend, mend_with, remove_leftover, undo};
 pub use owner::{Found, Owner, Program, Verb, find_owner};

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use super::class::Classification;
 use super::facts::{JobFacts, Liveness};
 use super::trial::{JobKey, Problem, Trial};
+use super::verdict::Notebook;
 
 /// One change of what is known. Every event carries the whole new state of what it names, so that
 /// repeating or losing one can not corrupt the sum.
@@ -25,6 +27,10 @@ pub enum JobEvent {
     Scanning(JobKey, u32, u32),
     /// Everything in the job dir has been read once.
     Settled(JobKey),
+    /// The class of a trial was found; None takes it back.
+    Class(JobKey, Arc<str>, Option<Arc<Classification>>),
+    /// What operators said of the job's trials: the whole of it.
+    Notebook(JobKey, Box<Notebook>),
     /// Something that belongs to no job: a root that is no job dir, say.
     Problem(Problem),
 }

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::class::Classification;
 use super::event::JobEvent;
 use super::facts::{JobFacts, Liveness};
 use super::phase::{self, Phase, Writer};
 use super::time::{self, Stamp};
 use super::trial::{JobKey, Problem, ProblemKind, Trial};
+use super::verdict::{Notebook, Verdict};
 
 /// How a job stands, with the evidence in words.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,6 +86,10 @@ pub struct Job {
     pub scanning: Option<(u32, u32)>,
     /// True once everything was read once.
     pub settled: bool,
+    /// Classes by directory name, as far as they are known; ask [`Job::class_of`].
+    pub classes: BTreeMap<Arc<str>, Arc<Classification>>,
+    /// What operators said of the trials.
+    pub notebook: Notebook,
 }
 
 impl Job {
@@ -97,6 +103,8 @@ impl Job {
             unreachable: None,
             scanning: None,
             settled: false,
+            classes: BTreeMap::new(),
+            notebook: Notebook::default(),
         }
     }
 
@@ -176,6 +184,17 @@ impl Job {
         }
     }
 
+    /// The class of one of its trials; None while it is not known for this very attempt.
+    pub fn class_of(&self, trial: &Trial) -> Option<&Arc<Classification>> {
+        let id = trial.result.as_ref().and_then(|r| r.id.as_ref());
+        self.classes.get(&trial.name).filter(|class| class.result_id.as_ref() == id)
+    }
+
+    /// The verdict that holds for one of its trials.
+    pub fn verdict_of(&self, trial: &Trial) -> Option<Verdict> {
+        self.notebook.verdict(trial).map(|(verdict, _)| verdict)
+    }
+
     /// The phase of one of its trials.
     pub fn phase(&self, trial: &Trial, writer: Writer) -> Phase {
         phase::of_trial(trial, writer)
@@ -236,7 +255,21 @@ impl Fleet {
                 if let Some(job) = self.job_mut(key)
                     && let Some(trial) = job.trials.remove(&name)
                 {
+                    job.classes.remove(&name);
                     job.retry_wait.insert(name, trial.task);
+                }
+            }
+            JobEvent::Class(key, name, class) => {
+                if let Some(job) = self.job_mut(key) {
+                    match class {
+                        Some(class) => job.classes.insert(name, class),
+                        None => job.classes.remove(&name),
+                    };
+                }
+            }
+            JobEvent::Notebook(key, notebook) => {
+                if let Some(job) = self.job_mut(key) {
+                    job.notebook = *notebook;
                 }
             }
             JobEvent::Unreachable(key, problem) => {

@@ -1,5 +1,6 @@
 //! THE DOMAIN, pure: jobs, trials, phases, outcomes, slots, scores. No I/O, no clock, no screen.
 
+pub mod class;
 pub mod eta;
 pub mod event;
 pub mod facts;
@@ -14,8 +15,10 @@ pub mod tally;
 pub mod text;
 pub mod time;
 pub mod trial;
+pub mod verdict;
 pub mod warnings;
 
+pub use class::{Class, Classification, Excerpt, Flag};
 pub use event::JobEvent;
 pub use facts::{JobFacts, JobSummary, Layout, Liveness, Planned};
 pub use fleet::{Fleet, Job, JobState, StateKind};
@@ -26,3 +29,4 @@ pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,
     Spans, Tokens, Trial, TrialKey, TrialResult,
 };
+pub use verdict::{Notebook, Verdict, Word};

@@ -1,0 +1,146 @@
+//! What a person says of a trial: the verdicts of a job, as its journal holds them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::time::Stamp;
+use super::trial::Trial;
+
+/// Verdicts. They change the score `corrected`, never a raw one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Solved, though no reward says so: one more in the numerator.
+    CountsAsPassed,
+    /// The task is broken: one less in the denominator (and in the numerator, had it passed).
+    TaskInvalid,
+    /// The agent's own fault.
+    AgentFault,
+    /// It had its time.
+    TimeoutValid,
+    /// The verifier ran into its limit.
+    VerifierTimeout,
+    /// The evidence is not enough.
+    Inconclusive,
+    /// The surroundings failed: the slot counts by a later trial that was scored, if there is one.
+    InfraConfirmed,
+}
+
+impl Verdict {
+    /// All of them, in the order of the menu.
+    pub const ALL: [Verdict; 7] = [
+        Verdict::CountsAsPassed,
+        Verdict::TaskInvalid,
+        Verdict::AgentFault,
+        Verdict::TimeoutValid,
+        Verdict::VerifierTimeout,
+        Verdict::Inconclusive,
+        Verdict::InfraConfirmed,
+    ];
+
+    /// The word in JSON, in the journal and on the command line.
+    pub fn word(self) -> &'static str {
+        match self {
+            Verdict::CountsAsPassed => "counts_as_passed",
+            Verdict::TaskInvalid => "task_invalid",
+            Verdict::AgentFault => "agent_fault",
+            Verdict::TimeoutValid => "timeout_valid",
+            Verdict::VerifierTimeout => "verifier_timeout",
+            Verdict::Inconclusive => "inconclusive",
+            Verdict::InfraConfirmed => "infra_confirmed",
+        }
+    }
+
+    /// The verdict of a word.
+    pub fn of_word(word: &str) -> Option<Verdict> {
+        Verdict::ALL.into_iter().find(|verdict| verdict.word() == word)
+    }
+
+    /// The letter that sets it after `v`.
+    pub fn letter(self) -> char {
+        match self {
+            Verdict::CountsAsPassed => 'p',
+            Verdict::TaskInvalid => 'b',
+            Verdict::AgentFault => 'a',
+            Verdict::TimeoutValid => 't',
+            Verdict::VerifierTimeout => 'v',
+            Verdict::Inconclusive => 'u',
+            Verdict::InfraConfirmed => 'i',
+        }
+    }
+
+    /// For a person.
+    pub fn title(self) -> &'static str {
+        match self {
+            Verdict::CountsAsPassed => "counts as passed",
+            Verdict::TaskInvalid => "task is broken",
+            Verdict::AgentFault => "agent's fault",
+            Verdict::TimeoutValid => "timeout is valid",
+            Verdict::VerifierTimeout => "verifier's timeout",
+            Verdict::Inconclusive => "unclear",
+            Verdict::InfraConfirmed => "infra, confirmed",
+        }
+    }
+}
+
+/// One operator's word on one trial.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// Directory name of the trial.
+    pub trial: Arc<str>,
+    /// Result id of what was looked at; None for a trial without result.
+    pub result_id: Option<Arc<str>>,
+    /// The verdict; None takes an earlier one back, or is a note alone (see `note_only`).
+    pub verdict: Option<Verdict>,
+    /// A note that leaves the verdict as it is.
+    pub note_only: bool,
+    /// What the operator wrote to it; may be empty.
+    pub note: Arc<str>,
+    /// Who.
+    pub operator: Arc<str>,
+    /// When.
+    pub time: Stamp,
+}
+
+/// All that operators said of the trials of a job.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Notebook {
+    /// Every word per trial directory, oldest first. Of several words the last counts.
+    words: BTreeMap<Arc<str>, Vec<Word>>,
+}
+
+impl Notebook {
+    /// Takes in a word, wherever it came from; the same word twice is one.
+    pub fn add(&mut self, word: Word) {
+        let words = self.words.entry(word.trial.clone()).or_default();
+        if words.contains(&word) {
+            return;
+        }
+        // Of equal times the later in the journal is the later word.
+        let at = words.partition_point(|w| w.time <= word.time);
+        words.insert(at, word);
+    }
+
+    /// Everything said of a trial directory, oldest first, of all attempts that lay there.
+    pub fn words(&self, trial: &str) -> &[Word] {
+        self.words.get(trial).map_or(&[], Vec::as_slice)
+    }
+
+    /// The verdict that holds for a trial, with the word that gave it. A word on an earlier attempt in
+    /// the same directory does not hold for a later one.
+    pub fn verdict(&self, trial: &Trial) -> Option<(Verdict, &Word)> {
+        let id = trial.result.as_ref().and_then(|r| r.id.as_ref());
+        let of_this = |word: &&Word| word.result_id.as_ref() == id && !word.note_only;
+        let last = self.words(&trial.name).iter().rev().find(of_this)?;
+        last.verdict.map(|verdict| (verdict, last))
+    }
+
+    /// Number of words.
+    pub fn len(&self) -> usize {
+        self.words.values().map(Vec::len).sum()
+    }
+
+    /// Nothing was said.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+}
