@@ -1,0 +1,139 @@
+//! What a person says of trials, written down: verdicts, their taking back, notes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::read::{TEXT, place_name, stamp};
+use super::{Journal, Note};
+use crate::harbor::write::WriteError;
+use crate::job::text::mask_secrets;
+use crate::job::verdict::{Verdict, Word};
+use crate::job::{Job, JobFacts, Trial};
+
+/// A trial of which something is said, as it was at that moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subject {
+    /// Directory name.
+    pub trial: Arc<str>,
+    /// Result id of what was looked at; None for a trial without result.
+    pub result_id: Option<Arc<str>>,
+    /// Class, with its sub-class: `infra/docker`.
+    pub class: Option<Arc<str>>,
+    /// The rule that gave the class.
+    pub rule: Option<Arc<str>>,
+}
+
+impl Subject {
+    /// A trial of a job.
+    pub fn of(job: &Job, trial: &Trial) -> Subject {
+        let class = job.class_of(trial);
+        Subject {
+            trial: trial.name.clone(),
+            result_id: trial.result.as_ref().and_then(|r| r.id.clone()),
+            class: class.map(|c| match &c.sub {
+                Some(sub) => format!("{}/{sub}", c.class.word()).into(),
+                None => c.class.word().into(),
+            }),
+            rule: class.map(|c| c.rule.clone()),
+        }
+    }
+}
+
+/// What is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Saying {
+    /// A verdict, instead of an earlier one.
+    Verdict(Verdict),
+    /// An earlier verdict is taken back.
+    TakeBack,
+    /// A note that leaves the verdict as it is.
+    Note,
+}
+
+/// Where the words went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it is not the job dir's own journal, in words; None when it is. To be shown.
+    pub instead: Option<String>,
+    /// The words, as the journal now holds them.
+    pub words: Vec<Word>,
+}
+
+/// Writes down what is said of the trials of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdicts {
+    job_dir: PathBuf,
+    name: String,
+    state_dir: Option<PathBuf>,
+}
+
+impl Verdicts {
+    /// For the trials of this job. Nothing is opened yet.
+    pub fn new(facts: &JobFacts, state_dir: Option<&Path>) -> Verdicts {
+        Verdicts { job_dir: facts.dir.clone(), name: place_name(facts), state_dir: state_dir.map(Path::to_path_buf) }
+    }
+
+    /// Says something of trials: a line for each, all in one write, by one operator at one moment. Into
+    /// the job dir's journal, and where that can not be appended to, into the state dir's, which
+    /// [`Written::instead`] tells. Blocks for at most two seconds while another one writes.
+    ///
+    /// # Errors
+    /// When neither place could be written to: nothing was said then.
+    pub fn say(&self, subjects: &[Subject], saying: Saying, note: &str) -> Result<Written, WriteError> {
+        // Longer ones would not be read.
+        let note: String = note.chars().take(TEXT).collect();
+        let notes: Vec<Note> = subjects.iter().map(|subject| line(subject, saying, &note)).collect();
+        let beside = Journal::beside(&self.job_dir).and_then(|mut journal| {
+            journal.write_all(&notes)?;
+            Ok(journal.path().to_path_buf())
+        });
+        let (path, instead) = match (beside, &self.state_dir) {
+            (Ok(path), _) => (path, None),
+            (Err(why), None) => return Err(why),
+            (Err(why), Some(state_dir)) => {
+                let mut journal = Journal::in_state(state_dir, &self.name)?;
+                journal.write_all(&notes)?;
+                (journal.path().to_path_buf(), Some(format!("the job dir can not be written to ({why})")))
+            }
+        };
+        let words = subjects.iter().zip(&notes).map(|(subject, note)| word(subject, saying, note)).collect();
+        Ok(Written { path, instead, words })
+    }
+}
+
+fn line(subject: &Subject, saying: Saying, note: &str) -> Note {
+    let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_string);
+    let (act, verdict, result) = match saying {
+        Saying::Verdict(verdict) => ("verdict", Some(verdict.word()), "set"),
+        Saying::TakeBack => ("verdict", Some("none"), "taken back"),
+        Saying::Note => ("note", None, "noted"),
+    };
+    Note {
+        trial: Some(subject.trial.to_string()),
+        result_id: owned(&subject.result_id),
+        verdict: verdict.map(str::to_string),
+        class: owned(&subject.class),
+        rule: owned(&subject.rule),
+        result: result.to_string(),
+        ..Note::now(act, &subject.trial, note)
+    }
+}
+
+fn word(subject: &Subject, saying: Saying, note: &Note) -> Word {
+    Word {
+        trial: subject.trial.clone(),
+        result_id: subject.result_id.clone(),
+        verdict: match saying {
+            Saying::Verdict(verdict) => Some(verdict),
+            Saying::TakeBack | Saying::Note => None,
+        },
+        note_only: saying == Saying::Note,
+        note: Arc::from(&*mask_secrets(&note.why)),
+        operator: Arc::from(&*note.operator),
+        time: stamp(&note.time),
+        class: subject.class.clone(),
+        rule: subject.rule.clone(),
+    }
+}
