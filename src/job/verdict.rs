@@ -1,6 +1,6 @@
 //! What a person says of a trial: the verdicts of a job, as its journal holds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::time::Stamp;
@@ -130,6 +130,10 @@ pub struct Notebook {
     words: BTreeMap<Arc<str>, Vec<Word>>,
     /// Requeues per trial directory, oldest first.
     requeues: BTreeMap<Arc<str>, Vec<Requeued>>,
+    /// Jobs that this one was made of: ids, names, directories.
+    origins: BTreeSet<Arc<str>>,
+    /// Directories of jobs that were made of this one.
+    offspring: BTreeSet<Arc<str>>,
 }
 
 impl Notebook {
@@ -145,10 +149,41 @@ impl Notebook {
         insert(requeues, requeue, |requeue| requeue.time);
     }
 
-    /// The last time that this very attempt was run again with a reason.
+    /// The last time that this very attempt was run again with a reason. A line without a result id is
+    /// about what had ended by then.
     pub fn requeued(&self, trial: &Trial) -> Option<&Requeued> {
-        let id = trial.result.as_ref().and_then(|r| r.id.as_ref());
-        self.requeues.get(&trial.name)?.iter().rev().find(|r| r.result_id.as_ref() == id && !r.why.trim().is_empty())
+        let result = trial.result.as_ref();
+        let this = |r: &&Requeued| match (&r.result_id, result) {
+            (Some(id), Some(result)) => result.id.as_ref() == Some(id),
+            (Some(_), None) => false,
+            (None, Some(result)) => result.finished.is_some_and(|end| end <= r.time),
+            (None, None) => true,
+        };
+        self.requeues.get(&trial.name)?.iter().rev().filter(|r| !r.why.trim().is_empty()).find(this)
+    }
+
+    /// Notes a job that this one was made of: its id, name or directory.
+    pub fn add_origin(&mut self, origin: Arc<str>) {
+        if self.origins.len() < KEPT {
+            self.origins.insert(origin);
+        }
+    }
+
+    /// Notes the directory of a job that was made of this one.
+    pub fn add_offspring(&mut self, dir: Arc<str>) {
+        if self.offspring.len() < KEPT {
+            self.offspring.insert(dir);
+        }
+    }
+
+    /// Jobs that this one was made of: ids, names, directories.
+    pub fn origins(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.origins.iter()
+    }
+
+    /// Directories of jobs that were made of this one, where they were then.
+    pub fn offspring(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.offspring.iter()
     }
 
     /// All words, by trial, oldest first.
@@ -177,7 +212,7 @@ impl Notebook {
 
     /// Nothing was said.
     pub fn is_empty(&self) -> bool {
-        self.words.is_empty() && self.requeues.is_empty()
+        *self == Notebook::default()
     }
 }
 

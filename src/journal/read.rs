@@ -10,7 +10,7 @@ use super::{JOURNAL, file_of};
 use crate::harbor::{Dir, OpenError};
 use crate::job::text::mask_secrets;
 use crate::job::verdict::{Notebook, Requeued, Verdict, Word};
-use crate::job::{JobFacts, Stamp, time};
+use crate::job::{JobFacts, time};
 
 /// Bytes read of a journal: its last ones. A word takes a few hundred.
 const CAP: u64 = 32 << 20;
@@ -144,6 +144,10 @@ struct Entry<'a> {
     class: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     rule: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    subject: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    place: Option<Cow<'a, str>>,
 }
 
 /// At most so many characters, with secrets masked.
@@ -159,6 +163,11 @@ impl Entry<'_> {
         let name = |text: &Option<Cow<'_, str>>| -> Option<Arc<str>> {
             text.as_deref().filter(|t| !t.is_empty() && t.len() <= NAME).map(Arc::from)
         };
+        match &*self.act {
+            "origin" => [&self.subject, &self.place].into_iter().filter_map(name).for_each(|o| notebook.add_origin(o)),
+            "requeue" => name(&self.place).into_iter().for_each(|place| notebook.add_offspring(place)),
+            _ => {}
+        }
         let Some(trial) = name(&self.trial) else { return };
         let Some(time) = self.time.as_deref().and_then(time::parse).map(|read| read.at) else { return };
         let (note, operator) = (text(self.why.as_ref(), TEXT), text(self.operator.as_ref(), 200));
@@ -191,9 +200,4 @@ impl Entry<'_> {
             rule: short(&self.rule),
         });
     }
-}
-
-/// Where a line was written, for [`super::Written`].
-pub(super) fn stamp(text: &str) -> Stamp {
-    time::parse(text).map_or(Stamp::UNIX_EPOCH, |read| read.at)
 }

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::read::{TEXT, place_name, stamp};
+use super::read::{TEXT, place_name};
 use super::{Journal, Note};
 use crate::harbor::write::WriteError;
 use crate::job::text::mask_secrets;
 use crate::job::verdict::{Verdict, Word};
-use crate::job::{Job, JobFacts, Trial};
+use crate::job::{Job, JobFacts, Stamp, Trial};
 
 /// A trial of which something is said, as it was at that moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +35,25 @@ impl Subject {
                 None => c.class.word().into(),
             }),
             rule: class.map(|c| c.rule.clone()),
+        }
+    }
+
+    /// A word on it. Of a note its first 4,000 characters are kept, secrets are masked.
+    pub fn word(&self, saying: Saying, note: &str, operator: Arc<str>, time: Stamp) -> Word {
+        let note: String = note.chars().take(TEXT).collect();
+        Word {
+            trial: self.trial.clone(),
+            result_id: self.result_id.clone(),
+            verdict: match saying {
+                Saying::Verdict(verdict) => Some(verdict),
+                Saying::TakeBack | Saying::Note => None,
+            },
+            note_only: saying == Saying::Note,
+            note: Arc::from(&*mask_secrets(&note)),
+            operator,
+            time,
+            class: self.class.clone(),
+            rule: self.rule.clone(),
         }
     }
 }
@@ -75,16 +94,26 @@ impl Verdicts {
         Verdicts { job_dir: facts.dir.clone(), name: place_name(facts), state_dir: state_dir.map(Path::to_path_buf) }
     }
 
-    /// Says something of trials: a line for each, all in one write, by one operator at one moment. Into
-    /// the job dir's journal, and where that can not be appended to, into the state dir's, which
-    /// [`Written::instead`] tells. Blocks for at most two seconds while another one writes.
+    /// Says something of trials: a line for each, all in one write, by this operator at this moment. See
+    /// [`Verdicts::write`].
     ///
     /// # Errors
     /// When neither place could be written to: nothing was said then.
     pub fn say(&self, subjects: &[Subject], saying: Saying, note: &str) -> Result<Written, WriteError> {
-        // Longer ones would not be read.
-        let note: String = note.chars().take(TEXT).collect();
-        let notes: Vec<Note> = subjects.iter().map(|subject| line(subject, saying, &note)).collect();
+        let (operator, now) = (Arc::from(super::operator()), Stamp::now());
+        let words: Vec<Word> =
+            subjects.iter().map(|subject| subject.word(saying, note, Arc::clone(&operator), now)).collect();
+        self.write(&words)
+    }
+
+    /// Writes words down, a line for each, all in one write: into the job dir's journal, and where that
+    /// can not be appended to, into the state dir's, which [`Written::instead`] tells. Blocks for at most
+    /// two seconds while another one writes.
+    ///
+    /// # Errors
+    /// When neither place could be written to: nothing was said then.
+    pub fn write(&self, words: &[Word]) -> Result<Written, WriteError> {
+        let notes: Vec<Note> = words.iter().map(line).collect();
         let beside = Journal::beside(&self.job_dir).and_then(|mut journal| {
             journal.write_all(&notes)?;
             Ok(journal.path().to_path_buf())
@@ -98,42 +127,26 @@ impl Verdicts {
                 (journal.path().to_path_buf(), Some(format!("the job dir can not be written to ({why})")))
             }
         };
-        let words = subjects.iter().zip(&notes).map(|(subject, note)| word(subject, saying, note)).collect();
-        Ok(Written { path, instead, words })
+        Ok(Written { path, instead, words: words.to_vec() })
     }
 }
 
-fn line(subject: &Subject, saying: Saying, note: &str) -> Note {
+fn line(word: &Word) -> Note {
     let owned = |text: &Option<Arc<str>>| text.as_deref().map(str::to_string);
-    let (act, verdict, result) = match saying {
-        Saying::Verdict(verdict) => ("verdict", Some(verdict.word()), "set"),
-        Saying::TakeBack => ("verdict", Some("none"), "taken back"),
-        Saying::Note => ("note", None, "noted"),
+    let (act, verdict, result) = match (word.verdict, word.note_only) {
+        (_, true) => ("note", None, "noted"),
+        (Some(verdict), false) => ("verdict", Some(verdict.word()), "set"),
+        (None, false) => ("verdict", Some("none"), "taken back"),
     };
     Note {
-        trial: Some(subject.trial.to_string()),
-        result_id: owned(&subject.result_id),
+        time: word.time.to_string(),
+        operator: word.operator.to_string(),
+        trial: Some(word.trial.to_string()),
+        result_id: owned(&word.result_id),
         verdict: verdict.map(str::to_string),
-        class: owned(&subject.class),
-        rule: owned(&subject.rule),
+        class: owned(&word.class),
+        rule: owned(&word.rule),
         result: result.to_string(),
-        ..Note::now(act, &subject.trial, note)
-    }
-}
-
-fn word(subject: &Subject, saying: Saying, note: &Note) -> Word {
-    Word {
-        trial: subject.trial.clone(),
-        result_id: subject.result_id.clone(),
-        verdict: match saying {
-            Saying::Verdict(verdict) => Some(verdict),
-            Saying::TakeBack | Saying::Note => None,
-        },
-        note_only: saying == Saying::Note,
-        note: Arc::from(&*mask_secrets(&note.why)),
-        operator: Arc::from(&*note.operator),
-        time: stamp(&note.time),
-        class: subject.class.clone(),
-        rule: subject.rule.clone(),
+        ..Note::now(act, &word.trial, &word.note)
     }
 }
