@@ -1,5 +1,6 @@
 //! THE DOMAIN, pure: jobs, trials, phases, outcomes, slots, scores. No I/O, no clock, no screen.
 
+pub mod alarms;
 pub mod class;
 pub mod drift;
 pub mod effort;
@@ -22,6 +23,7 @@ pub mod trial;
 pub mod verdict;
 pub mod warnings;
 
+pub use alarms::Limits as AlarmLimits;
 pub use class::{Class, Classification, Excerpt, Flag};
 pub use event::JobEvent;
 pub use facts::{Harness, JobFacts, JobSummary, Layout, Liveness, Planned};

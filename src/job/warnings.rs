@@ -1,5 +1,6 @@
 //! What a reader of the count should know, and what needs a person.
 
+use super::alarms;
 use super::drift::{self, shorten};
 use super::fleet::{Fleet, Job, StateKind};
 use super::merge::How;
@@ -16,6 +17,30 @@ use super::trial::{Problem, ProblemKind, Trial, TrialResult};
 pub enum WarningKind {
     /// A job dir that can not be reached.
     Unreachable,
+    /// Most trials of a job failed alike within minutes.
+    Systemic,
+    /// The operator's own mistake: a wrong key, a wrong model name.
+    Config,
+    /// Several faults of the surroundings within minutes.
+    InfraBurst,
+    /// Episodes without a token.
+    ZeroTokens,
+    /// The verifier never ran its tests.
+    TestsNeverRan,
+    /// A timeout's message disagrees with the clock.
+    TimeoutDisagrees,
+    /// A job of which no trial has begun.
+    NotStarted,
+    /// A trial that does not get going.
+    SlowStart,
+    /// An agent that works beyond its limit.
+    OverBudget,
+    /// A pass that a person should look at.
+    SuspiciousPass,
+    /// Few tokens or episodes in a long timeout.
+    FewTokens,
+    /// An agent ended its own terminal.
+    TerminalKilled,
     /// Two scored trials in one slot, or two records under one id.
     Conflict,
     /// Result with neither reward nor exception.
@@ -53,6 +78,18 @@ impl WarningKind {
     pub fn word(self) -> &'static str {
         match self {
             WarningKind::Unreachable => "unreachable",
+            WarningKind::Systemic => "systemic",
+            WarningKind::Config => "config",
+            WarningKind::InfraBurst => "infra_burst",
+            WarningKind::ZeroTokens => "zero_tokens",
+            WarningKind::TestsNeverRan => "tests_never_ran",
+            WarningKind::TimeoutDisagrees => "timeout_disagrees",
+            WarningKind::NotStarted => "not_started",
+            WarningKind::SlowStart => "slow_start",
+            WarningKind::OverBudget => "over_budget",
+            WarningKind::SuspiciousPass => "suspicious_pass",
+            WarningKind::FewTokens => "few_tokens",
+            WarningKind::TerminalKilled => "terminal_killed",
             WarningKind::Conflict => "conflict",
             WarningKind::Phantom => "phantom",
             WarningKind::Orphaned => "orphaned",
@@ -126,6 +163,7 @@ pub(super) fn all(count: &Count<'_>) -> Vec<Warning> {
             w.problem(problem, false);
         }
     }
+    w.alarms();
     w.trials();
     w.missing();
     for whole in &count.wholes {
@@ -158,6 +196,21 @@ impl Warnings<'_, '_> {
             ProblemKind::Note => "",
         };
         self.push(kind, problem.path.to_string(), format!("{}{next}", problem.message));
+    }
+
+    /// What stands out over all trials of a job; of several moments of one job, the newest.
+    fn alarms(&mut self) {
+        let count = self.count;
+        for whole in &count.wholes {
+            let Some(job) = count.fleet.jobs().get(whole.newest()) else { continue };
+            for alarm in alarms::of_job(job, &count.fleet.alarm_limits, count.now) {
+                let path = match &alarm.trial {
+                    Some(trial) => self.path(whole.newest(), trial),
+                    None => job.facts.dir.display().to_string(),
+                };
+                self.push(alarm.kind, path, alarm.message);
+            }
+        }
     }
 
     fn path(&self, job: usize, trial: &str) -> String {
