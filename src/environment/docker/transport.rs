@@ -15,9 +15,8 @@ use hyperlocal::UnixConnector;
 
 /// Connections that may wait for the next call.
 const IDLE: usize = 8;
-/// How long one may wait. An engine that ends in between is noticed at the next call, which then opens
-/// another.
-const IDLE_TIME: Duration = Duration::from_secs(20);
+/// How long one may wait: within a trial call follows call.
+const IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// A client of the engine at a socket of this machine.
 ///
@@ -39,7 +38,12 @@ pub(super) fn local(path: &str, limit: Duration) -> Result<Docker, Error> {
     });
     let send = move |request: BollardRequest| {
         let client = Arc::clone(&client);
-        async move { client.request(request).await.map_err(Error::from) }
+        async move {
+            // An engine that was restarted closed what waits here. Only a turn of the runtime takes
+            // notice; without it the call would go out on a dead connection and fail.
+            tokio::task::yield_now().await;
+            client.request(request).await.map_err(Error::from)
+        }
     };
     Docker::connect_with_custom_transport(send, Some(host), limit.as_secs(), API_DEFAULT_VERSION)
 }
