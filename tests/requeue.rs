@@ -3,5 +3,9 @@
 
 mod support;
 
+#[path = "requeue/own.rs"]
+mod own;
 #[path = "requeue/preview.rs"]
 mod preview;
+#[path = "requeue/real.rs"]
+mod real;
