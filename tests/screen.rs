@@ -11,6 +11,8 @@ mod scenes;
 mod screen;
 #[path = "screen/steer.rs"]
 mod steer;
+#[path = "screen/triage.rs"]
+mod triage;
 
 use pilothouse::app::key::Key;
 use pilothouse::app::message::Msg;

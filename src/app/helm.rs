@@ -8,7 +8,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::job::{Job, JobKey, Stamp};
+use crate::job::verdict::Word;
+use crate::job::{Job, JobFacts, JobKey, Stamp};
 
 /// Takes orders; never blocks. What comes of an order is told as [`News`].
 pub trait Helm: Send {
@@ -68,6 +69,30 @@ pub enum Order {
     Audit(Place),
     /// Mend these findings of the last audit, by their place in it.
     Mend(Place, Vec<usize>),
+    /// Write down what the operator says of trials.
+    Say(Place, Speech),
+}
+
+/// What an operator says of trials of one job.
+#[derive(Debug, Clone)]
+pub struct Speech {
+    /// Comes back with the answer.
+    pub batch: u64,
+    /// The job.
+    pub facts: Box<JobFacts>,
+    /// The words; their times are those of the screen.
+    pub words: Vec<Word>,
+}
+
+/// Where words went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it is not the journal in the job dir; None when it is.
+    pub instead: Option<String>,
+    /// The words as they were written.
+    pub words: Vec<Word>,
 }
 
 /// Which job.
@@ -185,7 +210,7 @@ pub struct Audit {
 }
 
 /// What comes back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum News {
     /// The owner's side stands so.
     Crew(Crew),
@@ -203,6 +228,8 @@ pub enum News {
     Audited(JobKey, Result<Audit, String>),
     /// What became of one finding.
     Mended(JobKey, usize, Result<String, String>),
+    /// What became of a speech, by its batch.
+    Said(JobKey, u64, Result<Said, String>),
     /// An order was not obeyed, and why.
     Refused(String),
 }

@@ -21,4 +21,5 @@ pub mod rows;
 pub mod runtime;
 pub mod steer;
 pub mod table;
+pub mod triage;
 pub mod update;

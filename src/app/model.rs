@@ -1,5 +1,6 @@
 //! The whole state of the screen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::action::Context;
@@ -10,6 +11,8 @@ use super::replay::ReplayView;
 use super::rows::{Row, RowId};
 use super::steer::Steer;
 use super::table::Table;
+use super::triage::Triage;
+use super::triage::ledger::Ledger;
 use crate::job::{Fleet, Stamp, TrialKey};
 
 /// The views that can fill the screen.
@@ -29,6 +32,8 @@ pub enum View {
     Replay,
     /// A stop and its audit.
     Stop,
+    /// Triage.
+    Triage,
 }
 
 impl View {
@@ -39,6 +44,7 @@ impl View {
             View::Trial => Context::Trial,
             View::Replay => Context::Replay,
             View::Stop => Context::Stop,
+            View::Triage => Context::Triage,
         }
     }
 }
@@ -132,6 +138,12 @@ pub struct Model {
     pub trial: Option<TrialView>,
     /// The replay, when one is open.
     pub replay: Option<ReplayView>,
+    /// Triage: its items and the place among them.
+    pub triage: Triage,
+    /// What this screen's operator said of trials.
+    pub ledger: Ledger,
+    /// Trials that are marked.
+    pub marked: BTreeSet<TrialKey>,
     /// What is known of the other side of the helm.
     pub steer: Steer,
     /// What lies on top.
@@ -173,6 +185,9 @@ impl Model {
             attention_at: 0,
             trial: None,
             replay: None,
+            triage: Triage::default(),
+            ledger: Ledger::default(),
+            marked: BTreeSet::new(),
             steer: Steer::default(),
             overlay: None,
             notice: None,

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::AtFlags;
 
 use super::check::{Audit, AuditError, Finding, FindingKind, Mend, block};
-use crate::journal::{Journal, Note};
 use super::leftovers::{self, Leftover};
 use super::owner::find_owner;
 use crate::environment::EnvError;
@@ -14,6 +13,7 @@ use crate::harbor::write::atomic::is_temp;
 use crate::harbor::write::{Folder, QuarantineError, WriteError, quarantine, restore};
 use crate::harbor::{OpenError, trial_result};
 use crate::job::text::clean;
+use crate::journal::{Journal, Note};
 
 /// Bytes of a result that are read.
 const CAP: u64 = 64 << 20;

@@ -23,9 +23,9 @@ pub mod scratch;
 pub mod stop;
 pub mod temps;
 
+pub use crate::journal::{Journal, Note};
 pub use advice::{Advice, StopSignal, advice, objection};
 pub use check::{Audit, AuditError, Finding, FindingKind, Mend, audit, audit_with};
-pub use crate::journal::{Journal, Note};
 pub use kept::{Kept, quarantined};
 pub use mend::{MendError, Mended, mend, mend_with, remove_leftover, undo};
 pub use owner::{Found, Owner, Program, Verb, find_owner};

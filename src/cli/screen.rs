@@ -71,6 +71,7 @@ async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
     let mut model = Model::new(Stamp::now(), (size.width, size.height), look, start.counting);
     let (side, steering) = start.steering.unzip();
     model.steer.side = side.unwrap_or_default();
+    model.ledger.operator = crate::journal::operator().into();
     let first = (start.prepare)(&mut model);
     let wiring = Wiring { jobs: start.jobs, watch: start.watch, first, leave: start.leave, steering };
     let left = runtime::run(&mut model, &mut term, &mut guard, wiring).await;

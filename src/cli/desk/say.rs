@@ -1,0 +1,43 @@
+//! Writing down what the operator says of trials: in the order in which it was said.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, PoisonError};
+
+use super::{Desk, Shared};
+use crate::app::helm::{News, Place, Said, Speech};
+
+/// The way to the thread that writes.
+pub type Scribe = Sender<(Place, Speech)>;
+
+impl Desk {
+    /// Hands a speech to the thread that writes; starts it when it is needed for the first time.
+    pub(super) fn say(&self, place: Place, speech: Speech) {
+        let mut scribe = self.0.scribe.lock().unwrap_or_else(PoisonError::into_inner);
+        let (job, batch) = (place.job, speech.batch);
+        let sender = match &*scribe {
+            Some(sender) => Ok(sender.clone()),
+            None => start(self.0.clone()).inspect(|sender| *scribe = Some(sender.clone())),
+        };
+        let handed = sender.and_then(|s| s.send((place, speech)).map_err(|_| std::io::Error::other("nobody writes")));
+        if let Err(error) = handed {
+            let _ = self.0.news.try_send(News::Said(job, batch, Err(error.to_string())));
+        }
+    }
+}
+
+fn start(shared: Arc<Shared>) -> std::io::Result<Scribe> {
+    let (sender, speeches) = channel();
+    std::thread::Builder::new().name("scribe".into()).spawn(move || write_all(&shared, &speeches))?;
+    Ok(sender)
+}
+
+fn write_all(shared: &Shared, speeches: &Receiver<(Place, Speech)>) {
+    while let Ok((place, speech)) = speeches.recv() {
+        let batch = speech.batch;
+        shared.tell(News::Said(place.job, batch, written(&speech)));
+    }
+}
+
+fn written(_speech: &Speech) -> Result<Said, String> {
+    Err("no journal yet".to_string())
+}
