@@ -122,7 +122,8 @@ pub struct Watched {
 /// When there is no screen, or nothing to follow with.
 pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
     let Watched { dirs, poll, counting, prepare, leave, steering } = watched;
-    let options = Options { poll: poll.map(Duration::from_secs_f64), ..Options::default() };
+    let poll = poll.map(Duration::from_secs_f64);
+    let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
     let watching = remote.clone();
