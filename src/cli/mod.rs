@@ -7,6 +7,7 @@ pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;
+pub mod requeue;
 pub mod run;
 pub mod screen;
 pub mod status;
@@ -101,6 +102,8 @@ pub enum Command {
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
+    /// Run trials again in a new, small job: what failed for its surroundings, or what is named
+    Requeue(Box<requeue::RequeueArgs>),
     /// Stop a job in good order, audit what is left of it and mend that
     Stop(stop::StopArgs),
     /// List what dead trials left on this host, and remove it
@@ -128,6 +131,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
+        Command::Requeue(args) => requeue::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Clean(args) => clean::run(&args),
     }

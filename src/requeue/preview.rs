@@ -1,0 +1,1 @@
+//! What `harbor job resume` would do.
