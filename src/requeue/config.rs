@@ -94,6 +94,43 @@ pub fn task_of(trial: &Value) -> Option<Value> {
     trial.get("task").filter(|task| task.is_object()).cloned()
 }
 
+/// The config of a trial that was ended before it wrote one: its task by its `lock.json`, the rest as its
+/// job has it. None where the job has several agents of its name and model.
+pub fn of_lock(lock: &Value, job: &Value) -> Option<Value> {
+    let task = lock.get("task")?.as_object()?;
+    let agent = lock.get("agent")?;
+    let default = json!({});
+    let agents = job.get("agents").and_then(Value::as_array).filter(|a| !a.is_empty());
+    let agents: Vec<&Value> = agents.map_or_else(|| vec![&default], |a| a.iter().collect());
+    let named = |a: &&&Value| {
+        let name = a.get("name").and_then(Value::as_str).or(Some("oracle").filter(|_| a.get("import_path").is_none()));
+        name == agent.get("name").and_then(Value::as_str) && a.get("model_name") == agent.get("model_name")
+    };
+    let fit: Vec<&&Value> = agents.iter().filter(named).collect();
+    let [agent] = fit.as_slice() else { return None };
+    let mut out = Map::new();
+    for field in SHARED {
+        if let Some(value) = job.get(field) {
+            out.insert(field.to_string(), value.clone());
+        }
+    }
+    let mut of_task = Map::new();
+    let package = task.get("type").and_then(Value::as_str) == Some("package");
+    let keys: &[&str] = if package { &["name", "source"] } else { &["path", "git_url", "git_commit_id", "source"] };
+    for key in keys {
+        if let Some(value) = task.get(*key) {
+            of_task.insert((*key).to_string(), value.clone());
+        }
+    }
+    if package {
+        // Its content, rather than whatever has the name by now.
+        of_task.insert("ref".to_string(), task.get("digest")?.clone());
+    }
+    out.insert("task".to_string(), Value::Object(of_task));
+    out.insert("agent".to_string(), (**agent).clone());
+    Some(Value::Object(out))
+}
+
 /// Builds the config of a job of these tasks, each for one trial. `job` is the old job's, where there is
 /// one; what `trial` says counts more.
 pub fn build(job: Option<&Value>, trial: &Value, tasks: Vec<Value>, change: &Change) -> Built {

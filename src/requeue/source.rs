@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::config::Difference;
+use super::config::{self, Difference};
 use super::plan::{Ask, Harness, Material, Prepared, Trial, plans};
 use super::select::{Known, Past, Pick, Refused, Terms, Wanted, Way, family, select};
 use crate::harbor::Dir;
@@ -181,13 +181,15 @@ fn json_of(dir: &Dir, path: &str) -> Option<Value> {
     serde_json::from_slice(&bytes.data).ok().filter(Value::is_object)
 }
 
-/// A trial's config: its own file, else what its result holds.
-fn config_of(dir: &Dir, trial: &str) -> Option<Value> {
-    json_of(dir, &format!("{trial}/config.json")).or_else(|| {
+/// A trial's config: its own file, else what its result holds, else what its lock and the job say.
+fn config_of(dir: &Dir, trial: &str, job: Option<&Value>) -> Option<Value> {
+    let of_result = || {
         let bytes = dir.read_condensed(&format!("{trial}/result.json"), RESULT).ok()?;
         let result: Value = serde_json::from_slice(&bytes.data).ok()?;
         result.get("config").filter(|c| c.is_object()).cloned()
-    })
+    };
+    let of_lock = || config::of_lock(&json_of(dir, &format!("{trial}/lock.json"))?, job?);
+    json_of(dir, &format!("{trial}/config.json")).or_else(of_result).or_else(of_lock)
 }
 
 fn material(job: &Job, picks: Vec<Pick>, around: &Surroundings, refused: &mut Vec<Refused>) -> Material {
@@ -205,13 +207,13 @@ fn material(job: &Job, picks: Vec<Pick>, around: &Surroundings, refused: &mut Ve
                 warnings.push(line.to_string());
             }
             for pick in picks {
-                match config_of(&dir, &pick.trial) {
+                match config_of(&dir, &pick.trial, config.as_ref()) {
                     Some(config) => trials.push(Trial { pick, config }),
                     None => refused.push(Refused {
                         job: Some(job.key),
                         trial: pick.trial.clone(),
                         task: pick.task.clone(),
-                        why: "neither its config.json nor its result.json says how it was run".to_string(),
+                        why: "neither its config.json nor its result.json or lock.json says how it was run".to_string(),
                         way: Way::No,
                     }),
                 }
