@@ -18,6 +18,8 @@ pub enum Context {
     Stop,
     /// Triage.
     Triage,
+    /// The plan of a requeue.
+    Requeue,
 }
 
 impl Context {
@@ -30,6 +32,7 @@ impl Context {
             Context::Replay => "replay",
             Context::Stop => "a stop and its audit",
             Context::Triage => "triage",
+            Context::Requeue => "the plan of a requeue",
         }
     }
 }
@@ -80,6 +83,8 @@ pub enum Action {
     ShowException,
     ShowLog,
     Mark,
+    Requeue,
+    RequeueInfra,
     Stop,
     MendAll,
     Refresh,
@@ -189,6 +194,22 @@ pub const ACTIONS: &[Spec] = &[
     spec!(List, A::CancelTrial, "trial.cancel", "a job run here: cancel this trial (asks)", [Char('X')], ""),
     spec!(List, A::Verdict, "verdict", "say what this trial is: a verdict, by its letter", [Char('v')], ""),
     spec!(List, A::Mark, "mark", "mark this row, or take the mark away", [Char(' ')], ""),
+    spec!(
+        List,
+        A::Requeue,
+        "requeue",
+        "run the marked trials again, or this one: shows the plan",
+        [Char('r')],
+        "requeue"
+    ),
+    spec!(
+        List,
+        A::RequeueInfra,
+        "requeue.infra",
+        "run all again that failed for their surroundings: shows the plan",
+        [Char('R')],
+        ""
+    ),
     spec!(List, A::Stop, "stop", "stop the job (asks); audit what a stop left", [Char('s')], "stop"),
     spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
     spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
@@ -292,9 +313,39 @@ pub const ACTIONS: &[Spec] = &[
         "bulk"
     ),
     spec!(Triage, A::Mark, "triage.mark", "mark this one, or take the mark away", [Char(' ')], ""),
+    spec!(
+        Triage,
+        A::Requeue,
+        "triage.requeue",
+        "run the marked trials again, or this one: shows the plan",
+        [Char('r')],
+        "requeue"
+    ),
+    spec!(
+        Triage,
+        A::RequeueInfra,
+        "triage.requeue.infra",
+        "run all again that failed for their surroundings: shows the plan",
+        [Char('R')],
+        ""
+    ),
     spec!(Triage, A::Zoom, "triage.zoom", "the item alone, or the list beside it", [Char('z'), Key::Tab], ""),
     spec!(Triage, A::Stop, "triage.stop", "stop the job (asks); audit what a stop left", [Char('s')], ""),
     spec!(Triage, A::Acts, "triage.acts", "what can be done with this", [Char('x')], ""),
+    spec!(Requeue, A::Open, "requeue.choose", "do what has the focus", [Key::Enter, Char('l')], "choose"),
+    spec!(Requeue, A::Down, "requeue.down", "next choice", [Char('j'), Key::Down], ""),
+    spec!(Requeue, A::Up, "requeue.up", "previous choice", [Char('k'), Key::Up], ""),
+    spec!(
+        Requeue,
+        A::PageDown,
+        "requeue.page.down",
+        "scroll the plan down",
+        [Char(' '), Ctrl('d'), Key::PageDown],
+        "scroll"
+    ),
+    spec!(Requeue, A::PageUp, "requeue.page.up", "scroll it up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Requeue, A::Top, "requeue.first", "first choice", [Char('g'), Key::Home], ""),
+    spec!(Requeue, A::Bottom, "requeue.last", "last choice", [Char('G'), Key::End], ""),
 ];
 
 /// What a key means in a context: the context's own table first, then the global one.
@@ -324,8 +375,15 @@ mod tests {
 
     #[test]
     fn no_key_means_two_things_in_one_context() {
-        for context in [Context::Global, Context::List, Context::Trial, Context::Replay, Context::Stop, Context::Triage]
-        {
+        for context in [
+            Context::Global,
+            Context::List,
+            Context::Trial,
+            Context::Replay,
+            Context::Stop,
+            Context::Triage,
+            Context::Requeue,
+        ] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {
                 for key in spec.keys {

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::job::verdict::Word;
-use crate::job::{Job, JobFacts, JobKey, Stamp};
+use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
+pub use crate::requeue::plan::{Ask, Plan, Prepared};
+use crate::requeue::{Terms, Wanted};
 
 /// Takes orders; never blocks. What comes of an order is told as [`News`].
 pub trait Helm: Send {
@@ -71,6 +73,64 @@ pub enum Order {
     Mend(Place, Vec<usize>),
     /// Write down what the operator says of trials.
     Say(Place, Speech),
+    /// Make the plan of a requeue; nothing is started.
+    Prepare(Box<Wish>),
+    /// Start a requeue.
+    Requeue(Box<Plan>),
+}
+
+/// What is to be run again, and on which terms.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// Comes back with the answer.
+    pub serial: u64,
+    /// All that is known of the jobs.
+    pub fleet: Arc<Fleet>,
+    /// What is wanted, by job.
+    pub wanted: Vec<(JobKey, Wanted)>,
+    /// What the operator allows.
+    pub terms: Terms,
+    /// What is asked for beside the trials.
+    pub ask: Ask,
+}
+
+/// What becomes of a job that runs trials again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Its process runs.
+    Started {
+        /// Its name.
+        name: String,
+        /// Where its output goes.
+        log: PathBuf,
+        /// Its process.
+        pid: u32,
+    },
+    /// Its directory is there.
+    Begun {
+        /// Its name.
+        name: String,
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// Its process has ended.
+    Ended {
+        /// Its name.
+        name: String,
+        /// How.
+        words: String,
+        /// Where its output is.
+        log: PathBuf,
+        /// As it should.
+        fine: bool,
+    },
+    /// It was not started.
+    Failed {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
 }
 
 /// What an operator says of trials of one job.
@@ -230,6 +290,10 @@ pub enum News {
     Mended(JobKey, usize, Result<String, String>),
     /// What became of a speech, by its batch.
     Said(JobKey, u64, Result<Said, String>),
+    /// The plan that was asked for by that number.
+    Prepared(u64, Box<Prepared>),
+    /// What becomes of a requeue.
+    Requeue(Progress),
     /// An order was not obeyed, and why.
     Refused(String),
 }

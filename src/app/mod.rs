@@ -17,6 +17,7 @@ pub mod model;
 pub mod overlay;
 pub mod replay;
 pub mod replay_worker;
+pub mod requeue;
 pub mod rows;
 pub mod runtime;
 pub mod steer;

@@ -8,6 +8,7 @@ use super::derived::Derived;
 use super::detail::TrialView;
 use super::overlay::Overlay;
 use super::replay::ReplayView;
+use super::requeue::Draft;
 use super::rows::{Row, RowId};
 use super::steer::Steer;
 use super::table::Table;
@@ -34,6 +35,8 @@ pub enum View {
     Stop,
     /// Triage.
     Triage,
+    /// The plan of a requeue.
+    Requeue,
 }
 
 impl View {
@@ -45,6 +48,7 @@ impl View {
             View::Replay => Context::Replay,
             View::Stop => Context::Stop,
             View::Triage => Context::Triage,
+            View::Requeue => Context::Requeue,
         }
     }
 }
@@ -142,6 +146,8 @@ pub struct Model {
     pub triage: Triage,
     /// What this screen's operator said of trials.
     pub ledger: Ledger,
+    /// The requeue that is being made up.
+    pub requeue: Option<Draft>,
     /// Trials that are marked.
     pub marked: BTreeSet<TrialKey>,
     /// What is known of the other side of the helm.
@@ -187,6 +193,7 @@ impl Model {
             replay: None,
             triage: Triage::default(),
             ledger: Ledger::default(),
+            requeue: None,
             marked: BTreeSet::new(),
             steer: Steer::default(),
             overlay: None,

@@ -18,6 +18,10 @@ pub enum PromptKind {
     Note,
     /// The reason of a verdict for many.
     Reason,
+    /// The reason of a requeue.
+    RequeueReason,
+    /// Another address of the model, for a requeue.
+    Endpoint,
 }
 
 /// What a menu entry does.

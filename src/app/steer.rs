@@ -232,6 +232,11 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             super::update::tell_evidence(model);
             Vec::new()
         }
+        News::Prepared(serial, prepared) => {
+            super::requeue::prepared(model, serial, *prepared);
+            Vec::new()
+        }
+        News::Requeue(progress) => super::requeue::progress(model, progress),
         News::Refused(why) => {
             notice(model, why);
             Vec::new()

@@ -13,6 +13,7 @@ pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
 use super::overlay::{Overlay, Palette, PromptKind};
 use super::replay::{ReplayView, Source};
+use super::requeue;
 use super::rows::{self, RowId};
 use super::steer;
 use super::triage;
@@ -293,6 +294,8 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::Verdict => return triage::menu::verdict(model),
         Action::Note => return triage::menu::note(model),
         Action::Undo => return triage::ledger::undo(model),
+        Action::Requeue => return requeue::begin(model, false),
+        Action::RequeueInfra => return requeue::begin(model, true),
         Action::Mark => {
             mark(model);
             return Vec::new();
@@ -313,6 +316,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
             model.replay.as_mut().map(|r| r.act(action, size)).unwrap_or_default()
         }
         View::Triage => triage::act(model, action),
+        View::Requeue => requeue::act(model, action),
         view => list_act(model, view, action),
     }
 }
@@ -556,6 +560,7 @@ fn copy(model: &mut Model) -> Vec<Effect> {
             None => s.place.dir.display().to_string(),
         }),
         View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
+        View::Requeue => requeue::copy_text(model),
         View::Triage => triage::current(model).and_then(|row| {
             let job = model.fleet.job(row.job)?;
             Some(job.facts.dir.join(&*row.name).display().to_string())

@@ -126,7 +126,7 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
     let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
-    let watching = remote.clone();
+    let (watching, following) = (remote.clone(), remote.clone());
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
     std::thread::Builder::new()
         .name("follow".into())
@@ -138,7 +138,8 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
         })
         .map_err(TtyError::Setup)?;
     let watch = Box::new(move |key| watching.send(Control::Visible(key)));
-    let left = screen::show(common, Start { jobs: Some(jobs), watch, counting, prepare, leave, steering });
+    let follow = Box::new(move |dir| following.send(Control::Follow(dir)));
+    let left = screen::show(common, Start { jobs: Some(jobs), watch, follow, counting, prepare, leave, steering });
     remote.stop();
     left
 }

@@ -3,6 +3,7 @@
 //! All of it waits for files, processes and the Docker engine, so that every order has a thread of its
 //! own; what comes of it is told as [`News`].
 
+mod requeue;
 mod say;
 
 use std::collections::HashMap;
@@ -103,6 +104,11 @@ impl Helm for Desk {
             }),
             Order::Mend(place, which) => self.aside(move |shared| shared.mend(&place, &which)),
             Order::Say(place, speech) => self.say(place, speech),
+            Order::Prepare(wish) => self.aside(move |shared| {
+                let prepared = requeue::planned(&wish);
+                shared.tell(News::Prepared(wish.serial, Box::new(prepared)));
+            }),
+            Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
             Order::Slots(_) | Order::CancelTrial(_) | Order::Drain | Order::Cancel | Order::Hurry => {
                 let _ = self.0.news.try_send(News::Refused("only the screen of the owner can".to_string()));
             }

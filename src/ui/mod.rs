@@ -6,6 +6,7 @@ pub mod header;
 pub mod overlays;
 pub mod panes;
 pub mod replay;
+pub mod requeue;
 pub mod stop;
 pub mod style;
 pub mod triage;
@@ -40,7 +41,8 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if matches!(view, View::Trial | View::Stop | View::Triage) && model.room() == Room::Compact {
+            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue) && model.room() == Room::Compact
+            {
                 // One trial, one stop, one item needs the rows that there are.
                 lines.truncate(1);
             }
@@ -56,6 +58,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Jobs => panes::jobs(model, pen, frame, body),
                 View::Stop => stop::draw(model, pen, frame, body),
                 View::Triage => triage::draw(model, pen, frame, body),
+                View::Requeue => requeue::draw(model, pen, frame, body),
                 View::Trials | View::Replay => home(model, pen, frame, body),
             }
         }

@@ -21,7 +21,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             PromptKind::Filter => "filter / ",
             PromptKind::Search => "search / ",
             PromptKind::Note => "note: ",
-            PromptKind::Reason => "why: ",
+            PromptKind::Reason | PromptKind::RequeueReason => "why: ",
+            PromptKind::Endpoint => "endpoint: ",
         };
         let text = input.text();
         let before: String = text.chars().take(input.cursor).collect();
@@ -32,6 +33,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
                 piece(format!("{n} shown   Enter keeps, Esc clears"), pen.dim(), 1)
             }
             (None, PromptKind::Note) => piece("Enter notes it, Esc leaves", pen.dim(), 1),
+            (None, PromptKind::RequeueReason) => piece("the reason; Enter keeps, Esc leaves", pen.dim(), 1),
+            (None, PromptKind::Endpoint) => piece("empty: as before; Enter keeps", pen.dim(), 1),
             (None, PromptKind::Reason) => piece("the reason; Enter goes on, Esc leaves", pen.dim(), 1),
             (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
         };

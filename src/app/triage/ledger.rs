@@ -11,20 +11,10 @@ use super::super::model::Model;
 use super::super::rows::RowId;
 use super::super::update::notice;
 use super::Target;
-use crate::job::text::mask_secrets;
 use crate::job::verdict::Word;
 use crate::job::{JobEvent, JobKey, Notebook, Stamp, Verdict};
-
-/// What is said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Saying {
-    /// A verdict, instead of an earlier one.
-    Verdict(Verdict),
-    /// An earlier verdict is taken back.
-    TakeBack,
-    /// A note that leaves the verdict as it is.
-    Note,
-}
+pub use crate::journal::Saying;
+use crate::journal::Subject;
 
 #[derive(Debug, Clone)]
 struct Mine {
@@ -92,12 +82,11 @@ pub fn say(model: &mut Model, targets: &[Target], saying: Saying, note: &str) ->
         notice(model, why);
         return Vec::new();
     }
-    let note: Arc<str> = mask_secrets(note).into_owned().into();
     let mut step = Step { batches: Vec::new(), before: Vec::new() };
     let mut words: BTreeMap<JobKey, Vec<Word>> = BTreeMap::new();
     let mut gone = 0;
     for target in targets {
-        let Some(word) = word(model, target, saying, &note) else {
+        let Some(word) = word(model, target, saying, note) else {
             gone += 1;
             continue;
         };
@@ -156,26 +145,16 @@ fn before(model: &Model, target: &Target) -> Option<(Verdict, Arc<str>)> {
 }
 
 /// A word on an attempt that is still the one in its directory.
-fn word(model: &mut Model, target: &Target, saying: Saying, note: &Arc<str>) -> Option<Word> {
+fn word(model: &mut Model, target: &Target, saying: Saying, note: &str) -> Option<Word> {
     let now = model.now;
     let job = model.fleet.job(target.key.job)?;
     let trial = job.trials.get(&target.key.trial)?;
-    let id = trial.result.as_ref().and_then(|r| r.id.clone());
-    if id != target.result_id {
+    if trial.result.as_ref().and_then(|r| r.id.as_ref()) != target.result_id.as_ref() {
         return None;
     }
-    Some(Word {
-        trial: target.key.trial.clone(),
-        result_id: id,
-        verdict: match saying {
-            Saying::Verdict(verdict) => Some(verdict),
-            Saying::TakeBack | Saying::Note => None,
-        },
-        note_only: saying == Saying::Note,
-        note: note.clone(),
-        operator: model.ledger.operator.clone(),
-        time: model.ledger.moment(now),
-    })
+    let subject = Subject::of(job, trial);
+    let moment = model.ledger.moment(now);
+    Some(subject.word(saying, note, model.ledger.operator.clone(), moment))
 }
 
 /// Undoes the last verdict of this session, or the last one for many: what held before holds again.

@@ -4,6 +4,7 @@ use super::super::effect::Effect;
 use super::super::key::Key;
 use super::super::model::{Model, View};
 use super::super::overlay::{Choice, Overlay, PromptKind};
+use super::super::requeue;
 use super::super::steer;
 use super::super::triage;
 use super::{act, home, page, search, set_filter};
@@ -20,7 +21,7 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                 Key::Esc => {
                     match kind {
                         PromptKind::Filter => set_filter(model, ""),
-                        PromptKind::Search => {}
+                        PromptKind::Search | PromptKind::RequeueReason | PromptKind::Endpoint => {}
                         PromptKind::Note => model.triage.noting = None,
                         PromptKind::Reason => model.triage.bulk = None,
                     }
@@ -37,6 +38,7 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                         }
                         PromptKind::Search => search(model, &text),
                         PromptKind::Note => triage::menu::noted(model, &text),
+                        PromptKind::RequeueReason | PromptKind::Endpoint => requeue::typed(model, kind, &text),
                         PromptKind::Reason => {
                             if let Err(why) = triage::bulk::reasoned(model, &text) {
                                 model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));

@@ -1,13 +1,17 @@
 //! Writing down what the operator says of trials: in the order in which it was said.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 
 use super::{Desk, Shared};
 use crate::app::helm::{News, Place, Said, Speech};
+use crate::journal::Verdicts;
 
 /// The way to the thread that writes.
-pub type Scribe = Sender<(Place, Speech)>;
+pub type Scribe = SyncSender<(Place, Speech)>;
+
+/// Speeches that may wait for a slow disk.
+const QUEUE: usize = 256;
 
 impl Desk {
     /// Hands a speech to the thread that writes; starts it when it is needed for the first time.
@@ -18,7 +22,9 @@ impl Desk {
             Some(sender) => Ok(sender.clone()),
             None => start(self.0.clone()).inspect(|sender| *scribe = Some(sender.clone())),
         };
-        let handed = sender.and_then(|s| s.send((place, speech)).map_err(|_| std::io::Error::other("nobody writes")));
+        let handed = sender.and_then(|s| {
+            s.try_send((place, speech)).map_err(|_| std::io::Error::other("the journal does not keep up"))
+        });
         if let Err(error) = handed {
             let _ = self.0.news.try_send(News::Said(job, batch, Err(error.to_string())));
         }
@@ -26,7 +32,7 @@ impl Desk {
 }
 
 fn start(shared: Arc<Shared>) -> std::io::Result<Scribe> {
-    let (sender, speeches) = channel();
+    let (sender, speeches) = sync_channel(QUEUE);
     std::thread::Builder::new().name("scribe".into()).spawn(move || write_all(&shared, &speeches))?;
     Ok(sender)
 }
@@ -38,6 +44,8 @@ fn write_all(shared: &Shared, speeches: &Receiver<(Place, Speech)>) {
     }
 }
 
-fn written(_speech: &Speech) -> Result<Said, String> {
-    Err("no journal yet".to_string())
+fn written(speech: &Speech) -> Result<Said, String> {
+    let verdicts = Verdicts::new(&speech.facts, crate::cli::state_dir().as_deref());
+    let written = verdicts.write(&speech.words).map_err(|e| e.to_string())?;
+    Ok(Said { path: written.path, instead: written.instead, words: written.words })
 }
