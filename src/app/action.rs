@@ -20,6 +20,8 @@ pub enum Context {
     Triage,
     /// The plan of a requeue.
     Requeue,
+    /// What a resume by Harbor would do.
+    Preview,
 }
 
 impl Context {
@@ -33,6 +35,7 @@ impl Context {
             Context::Stop => "a stop and its audit",
             Context::Triage => "triage",
             Context::Requeue => "the plan of a requeue",
+            Context::Preview => "the preview of a resume",
         }
     }
 }
@@ -85,6 +88,7 @@ pub enum Action {
     Mark,
     Requeue,
     RequeueInfra,
+    ResumePreview,
     Stop,
     MendAll,
     Refresh,
@@ -210,6 +214,14 @@ pub const ACTIONS: &[Spec] = &[
         [Char('R')],
         ""
     ),
+    spec!(
+        List,
+        A::ResumePreview,
+        "resume.preview",
+        "what harbor job resume would do to this job (changes nothing)",
+        [Char('P')],
+        ""
+    ),
     spec!(List, A::Stop, "stop", "stop the job (asks); audit what a stop left", [Char('s')], "stop"),
     spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
     spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
@@ -329,9 +341,32 @@ pub const ACTIONS: &[Spec] = &[
         [Char('R')],
         ""
     ),
+    spec!(
+        Triage,
+        A::ResumePreview,
+        "triage.resume.preview",
+        "what harbor job resume would do to this job (changes nothing)",
+        [Char('P')],
+        ""
+    ),
     spec!(Triage, A::Zoom, "triage.zoom", "the item alone, or the list beside it", [Char('z'), Key::Tab], ""),
     spec!(Triage, A::Stop, "triage.stop", "stop the job (asks); audit what a stop left", [Char('s')], ""),
     spec!(Triage, A::Acts, "triage.acts", "what can be done with this", [Char('x')], ""),
+    spec!(Preview, A::Down, "preview.down", "down", [Char('j'), Key::Down], ""),
+    spec!(Preview, A::Up, "preview.up", "up", [Char('k'), Key::Up], ""),
+    spec!(Preview, A::PageDown, "preview.page.down", "a page down", [Char(' '), Ctrl('d'), Key::PageDown], "scroll"),
+    spec!(Preview, A::PageUp, "preview.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Preview, A::Top, "preview.first", "to the top", [Char('g'), Key::Home], ""),
+    spec!(Preview, A::Bottom, "preview.last", "to the end", [Char('G'), Key::End], ""),
+    spec!(Preview, A::Refresh, "preview.again", "look again", [Char('r')], "look again"),
+    spec!(
+        Preview,
+        A::RequeueInfra,
+        "preview.requeue",
+        "the safer way: run all again that failed for their surroundings",
+        [Char('R')],
+        "requeue instead"
+    ),
     spec!(Requeue, A::Open, "requeue.choose", "do what has the focus", [Key::Enter, Char('l')], "choose"),
     spec!(Requeue, A::Down, "requeue.down", "next choice", [Char('j'), Key::Down], ""),
     spec!(Requeue, A::Up, "requeue.up", "previous choice", [Char('k'), Key::Up], ""),
@@ -383,6 +418,7 @@ mod tests {
             Context::Stop,
             Context::Triage,
             Context::Requeue,
+            Context::Preview,
         ] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {

@@ -77,6 +77,8 @@ pub enum Order {
     Prepare(Box<Wish>),
     /// Start a requeue.
     Requeue(Box<Plan>),
+    /// Look what a resume by Harbor would do.
+    Preview(Place),
 }
 
 /// What is to be run again, and on which terms.
@@ -294,6 +296,8 @@ pub enum News {
     Prepared(u64, Box<Prepared>),
     /// What becomes of a requeue.
     Requeue(Progress),
+    /// What a resume by Harbor would do, in lines; or why that can not be told.
+    Previewed(JobKey, Result<String, String>),
     /// An order was not obeyed, and why.
     Refused(String),
 }

@@ -96,6 +96,7 @@ pub fn acts(model: &Model) -> Menu {
         Action::ShowLog,
         Action::Requeue,
         Action::RequeueInfra,
+        Action::ResumePreview,
         Action::Stop,
     ];
     let mine = model.steer.side == Side::Owner;
@@ -113,7 +114,7 @@ pub fn acts(model: &Model) -> Menu {
                     Some("this slot has not begun".to_string())
                 }
                 Action::Verdict | Action::Note | Action::Bulk => ledger::why_not(model),
-                Action::Requeue | Action::RequeueInfra => super::requeue::why_not(model),
+                Action::Requeue | Action::RequeueInfra | Action::ResumePreview => super::requeue::why_not(model),
                 Action::SlotsMore | Action::SlotsLess => steer::why_not_owner(model),
                 Action::CancelTrial => steer::why_not_cancel(model),
                 Action::Stop if model.steer.side == Side::Reader => steer::why_not_stop(model),

@@ -15,6 +15,7 @@ pub mod menus;
 pub mod message;
 pub mod model;
 pub mod overlay;
+pub mod preview;
 pub mod replay;
 pub mod replay_worker;
 pub mod requeue;

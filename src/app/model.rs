@@ -7,6 +7,7 @@ use super::action::Context;
 use super::derived::Derived;
 use super::detail::TrialView;
 use super::overlay::Overlay;
+use super::preview::Preview;
 use super::replay::ReplayView;
 use super::requeue::Draft;
 use super::rows::{Row, RowId};
@@ -37,6 +38,8 @@ pub enum View {
     Triage,
     /// The plan of a requeue.
     Requeue,
+    /// What a resume by Harbor would do.
+    Preview,
 }
 
 impl View {
@@ -49,6 +52,7 @@ impl View {
             View::Stop => Context::Stop,
             View::Triage => Context::Triage,
             View::Requeue => Context::Requeue,
+            View::Preview => Context::Preview,
         }
     }
 }
@@ -148,6 +152,8 @@ pub struct Model {
     pub ledger: Ledger,
     /// The requeue that is being made up.
     pub requeue: Option<Draft>,
+    /// What a resume by Harbor would do.
+    pub preview: Option<Preview>,
     /// Trials that are marked.
     pub marked: BTreeSet<TrialKey>,
     /// What is known of the other side of the helm.
@@ -194,6 +200,7 @@ impl Model {
             triage: Triage::default(),
             ledger: Ledger::default(),
             requeue: None,
+            preview: None,
             marked: BTreeSet::new(),
             steer: Steer::default(),
             overlay: None,

@@ -25,6 +25,8 @@ use stop::StopState;
 pub struct Steer {
     /// How this screen stands to its jobs.
     pub side: Side,
+    /// What is said of trials is written down.
+    pub notes: bool,
     /// The owner's side, as last heard.
     pub crew: Option<Crew>,
     /// Trial slots that were asked for and are not told yet.
@@ -80,6 +82,7 @@ pub fn job(model: &Model) -> Option<&Job> {
         View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.key),
         View::Stop => model.steer.stop.as_ref().map(|s| s.place.job),
         View::Triage => triage::current(model).map(|r| r.job),
+        View::Preview => model.preview.as_ref().map(|p| p.place.job),
         _ => model.table.selected_row(&model.rows).map(|r| r.job),
     };
     match key {
@@ -237,6 +240,10 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             Vec::new()
         }
         News::Requeue(progress) => super::requeue::progress(model, progress),
+        News::Previewed(job, text) => {
+            super::preview::heard(model, job, text);
+            Vec::new()
+        }
         News::Refused(why) => {
             notice(model, why);
             Vec::new()

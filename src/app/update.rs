@@ -12,6 +12,7 @@ use super::menus;
 pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
 use super::overlay::{Overlay, Palette, PromptKind};
+use super::preview;
 use super::replay::{ReplayView, Source};
 use super::requeue;
 use super::rows::{self, RowId};
@@ -294,6 +295,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::Verdict => return triage::menu::verdict(model),
         Action::Note => return triage::menu::note(model),
         Action::Undo => return triage::ledger::undo(model),
+        Action::ResumePreview => return preview::begin(model),
         Action::Requeue => return requeue::begin(model, false),
         Action::RequeueInfra => return requeue::begin(model, true),
         Action::Mark => {
@@ -317,6 +319,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         }
         View::Triage => triage::act(model, action),
         View::Requeue => requeue::act(model, action),
+        View::Preview => preview::act(model, action),
         view => list_act(model, view, action),
     }
 }
@@ -561,6 +564,7 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         }),
         View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
         View::Requeue => requeue::copy_text(model),
+        View::Preview => model.preview.as_ref().and_then(|p| p.text.clone()?.ok()),
         View::Triage => triage::current(model).and_then(|row| {
             let job = model.fleet.job(row.job)?;
             Some(job.facts.dir.join(&*row.name).display().to_string())

@@ -97,7 +97,10 @@ pub fn on_screen(
     prepare: screen::Prepare,
     leave: Option<tokio::sync::oneshot::Receiver<()>>,
 ) -> u8 {
-    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering: None }))
+    // Nothing is steered here, but what is said of trials is written down.
+    let (news, heard) = channel(QUEUE);
+    let steering = Some((Side::Reader, Steering { helm: Box::new(Desk::new(news)), news: heard }));
+    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering }))
 }
 
 /// What is watched, and how.

@@ -108,6 +108,9 @@ impl Helm for Desk {
                 let prepared = requeue::planned(&wish);
                 shared.tell(News::Prepared(wish.serial, Box::new(prepared)));
             }),
+            Order::Preview(place) => self.aside(move |shared| {
+                shared.tell(News::Previewed(place.job, requeue::preview_of(&place.dir)));
+            }),
             Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
             Order::Slots(_) | Order::CancelTrial(_) | Order::Drain | Order::Cancel | Order::Hurry => {
                 let _ = self.0.news.try_send(News::Refused("only the screen of the owner can".to_string()));

@@ -72,6 +72,7 @@ async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
     let size = term.size();
     let mut model = Model::new(Stamp::now(), (size.width, size.height), look, start.counting);
     let (side, steering) = start.steering.unzip();
+    model.steer.notes = steering.is_some();
     model.steer.side = side.unwrap_or_default();
     model.ledger.operator = crate::journal::operator().into();
     let first = (start.prepare)(&mut model);

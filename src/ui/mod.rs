@@ -5,6 +5,7 @@ pub mod fit;
 pub mod header;
 pub mod overlays;
 pub mod panes;
+pub mod preview;
 pub mod replay;
 pub mod requeue;
 pub mod stop;
@@ -41,7 +42,8 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue) && model.room() == Room::Compact
+            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue | View::Preview)
+                && model.room() == Room::Compact
             {
                 // One trial, one stop, one item needs the rows that there are.
                 lines.truncate(1);
@@ -59,6 +61,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Stop => stop::draw(model, pen, frame, body),
                 View::Triage => triage::draw(model, pen, frame, body),
                 View::Requeue => requeue::draw(model, pen, frame, body),
+                View::Preview => preview::draw(model, pen, frame, body),
                 View::Trials | View::Replay => home(model, pen, frame, body),
             }
         }

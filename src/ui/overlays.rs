@@ -157,9 +157,17 @@ pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'stati
     let keys_room = if columns < 60 { 11 } else { 16 };
     let mut lines = Vec::new();
     let mut heading = None;
-    let others = [Context::List, Context::Triage, Context::Trial, Context::Replay, Context::Stop]
-        .into_iter()
-        .filter(|c| *c != context);
+    let others = [
+        Context::List,
+        Context::Triage,
+        Context::Requeue,
+        Context::Preview,
+        Context::Trial,
+        Context::Replay,
+        Context::Stop,
+    ]
+    .into_iter()
+    .filter(|c| *c != context);
     let mut specs: Vec<_> = available(context).collect();
     for other in others {
         specs.extend(available(other).filter(|s| s.context == other));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::super::effect::Effect;
-use super::super::helm::{Order, Place, Said, Side, Speech};
+use super::super::helm::{Order, Place, Said, Speech};
 use super::super::model::Model;
 use super::super::rows::RowId;
 use super::super::update::notice;
@@ -73,7 +73,7 @@ impl Ledger {
 
 /// Why nothing can be said here; None: it can.
 pub fn why_not(model: &Model) -> Option<String> {
-    (model.steer.side == Side::Reader).then(|| "nothing can be noted here: this screen only looks".to_string())
+    (!model.steer.notes).then(|| "nothing can be noted here: this screen only looks".to_string())
 }
 
 /// Says something of these attempts: on the screen at once, and to whoever writes it down.

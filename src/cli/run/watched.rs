@@ -256,7 +256,8 @@ impl Bridge {
             | Order::Mend(..)
             | Order::Say(..)
             | Order::Prepare(_)
-            | Order::Requeue(_)) => {
+            | Order::Requeue(_)
+            | Order::Preview(_)) => {
                 return self.desk.order(order);
             }
         };
