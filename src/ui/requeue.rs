@@ -143,7 +143,11 @@ fn field_lines(draft: &Draft, pen: Pen, columns: usize) -> Vec<Line<'static>> {
             Field::ConfigFixed => ("config".to_string(), on(draft.config_fixed, "what was wrong with it is mended")),
             Field::Start => {
                 let fact = match draft.why_not() {
-                    Some(why) => why,
+                    Some(why) => match draft.plans().iter().map(|p| p.obstacles().len()).sum::<usize>() {
+                        0 => why,
+                        1 => "not possible: see above".to_string(),
+                        n => format!("not possible: {n} reasons above"),
+                    },
                     None => {
                         let n = draft.plans().len();
                         let jobs = if n == 1 { "one new job".to_string() } else { format!("{n} new jobs") };

@@ -99,6 +99,8 @@ fn draw_item(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         if triage.filter_text.is_empty() { String::new() } else { format!(", filter {}", triage.filter_text) };
     let title = format!("4 Triage: {place}{filtered}");
     let fact = format!("{} of {} looked at", triage.looked, triage.total);
+    // How far one is matters more than a long filter.
+    let title = cut(&title, usize::from(area.width).saturating_sub(width(&fact) + 12).max(20), pen);
     let inside = if compact {
         let line = spread(
             vec![piece(title, pen.strong(), 0)],
