@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::follow::{Follower, Options};
 use crate::job::text::{clean, mask_secrets};
 use crate::job::{Fleet, Problem, ProblemKind, Stamp};
+use crate::triage::{Classifier, survey};
 
 /// Reads everything once.
 ///
@@ -21,6 +22,24 @@ pub fn scan(roots: &[PathBuf], options: Options) -> Result<Fleet, Vec<String>> {
     });
     let errors = wrong_roots(&fleet, roots);
     if errors.is_empty() { Ok(fleet) } else { Err(errors) }
+}
+
+/// Reads everything once and says of each trial what became of it.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_classified(roots: &[PathBuf], options: Options, classifier: &Classifier) -> Result<Fleet, Vec<String>> {
+    let mut fleet = scan(roots, options)?;
+    classify(classifier, &mut fleet, now());
+    Ok(fleet)
+}
+
+/// Adds the classes that a fleet does not have yet, and the thresholds of alarms.
+pub fn classify(classifier: &Classifier, fleet: &mut Fleet, now: Stamp) {
+    fleet.alarm_limits = classifier.alarm_limits();
+    for event in survey::missing(classifier, fleet, now) {
+        fleet.apply(event);
+    }
 }
 
 /// What is wrong with the arguments themselves.

@@ -1,6 +1,7 @@
 //! The command line: one file per sub-command.
 
 pub mod attach;
+pub mod classes;
 pub mod clean;
 pub mod demo;
 pub mod desk;

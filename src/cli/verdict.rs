@@ -6,7 +6,6 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{FINE, NEEDS_PERSON, USAGE, load};
-use crate::follow::Options as FollowOptions;
 use crate::follow::discover;
 use crate::job::text::{clean, json_for_terminal, mask_secrets};
 use crate::job::{Fleet, Job, Trial, Verdict};
@@ -67,13 +66,8 @@ pub fn run(args: &VerdictArgs) -> u8 {
     let mut jobs: Vec<PathBuf> = places.iter().map(|(job, _)| job.clone()).collect();
     jobs.sort();
     jobs.dedup();
-    let fleet = match load::scan(&jobs, FollowOptions { owner: false, ..FollowOptions::default() }) {
-        Ok(fleet) => fleet,
-        Err(errors) => {
-            load::complain("verdict", &errors);
-            return USAGE;
-        }
-    };
+    // The class goes into the journal, too.
+    let Some(fleet) = super::tally::classified("verdict", &jobs) else { return USAGE };
     let mut targets: Vec<Target<'_>> = Vec::new();
     for (dir, name) in &places {
         match target(&fleet, dir, name) {

@@ -20,7 +20,8 @@ use crate::harbor::config;
 use crate::harbor::dir::{Dir, Meta, OpenError};
 use crate::harbor::job_files;
 use crate::harbor::write::Observer;
-use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Stamp, text, time};
+use crate::harbor::write::lease::LEASE;
+use crate::job::{Harness, JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Stamp, text, time};
 
 /// Directories from which a first pass is shared between two threads.
 const MANY: usize = 128;
@@ -484,6 +485,9 @@ impl Followed {
             self.files = ids;
         }
         new.problems.extend(problems);
+        if dir.stat(LEASE).is_ok() {
+            new.harness = Harness::Pilothouse;
+        }
         self.own = new;
         self.facts_changed = true;
         self.emit_facts(out);

@@ -199,10 +199,15 @@ impl Notebook {
     /// The verdict that holds for a trial, with the word that gave it. A word on an earlier attempt in
     /// the same directory does not hold for a later one.
     pub fn verdict(&self, trial: &Trial) -> Option<(Verdict, &Word)> {
+        let last = self.last_word(trial)?;
+        last.verdict.map(|verdict| (verdict, last))
+    }
+
+    /// The last word on this very attempt that set a verdict or took one back.
+    pub fn last_word(&self, trial: &Trial) -> Option<&Word> {
         let id = trial.result.as_ref().and_then(|r| r.id.as_ref());
         let of_this = |word: &&Word| word.result_id.as_ref() == id && !word.note_only;
-        let last = self.words(&trial.name).iter().rev().find(of_this)?;
-        last.verdict.map(|verdict| (verdict, last))
+        self.words(&trial.name).iter().rev().find(of_this)
     }
 
     /// Number of words.
