@@ -15,7 +15,7 @@ use crate::app::model::{Model, Room};
 use crate::app::rows::{Row, RowId};
 use crate::app::triage::class_words;
 use crate::job::tally::Tally;
-use crate::job::{Job, Trial, time};
+use crate::job::{Class, Job, Trial, time};
 
 /// The list is so wide, its frame included.
 const LIST: u16 = 46;
@@ -68,6 +68,7 @@ fn list_row(model: &Model, row: &Row, pen: Pen, columns: usize) -> Line<'static>
     };
     let what = match (row.verdict, &row.class) {
         (Some(verdict), _) => verdict.title().to_string(),
+        (None, Some(class)) if class.class == Class::Passed => "passed, odd".to_string(),
         (None, Some(class)) => class_words(class),
         (None, None) => row.exception.as_ref().map_or_else(|| row.outcome.word().to_string(), |k| k.to_string()),
     };

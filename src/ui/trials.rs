@@ -11,7 +11,7 @@ use super::style::Pen;
 use crate::app::model::{Model, Room};
 use crate::app::rows::{Outcome, Row};
 use crate::app::triage::class_words;
-use crate::job::{Phase, time};
+use crate::job::{Class, Phase, time};
 
 /// Draws the table into `area`.
 pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
@@ -207,6 +207,11 @@ impl Columns {
             // What a person said stands for what the rules say.
             let (class, style) = match (row.verdict, &row.class) {
                 (Some(verdict), _) => (format!("= {}", verdict.title()), pen.good()),
+                // A clean pass needs no word of its own.
+                (None, Some(class)) if class.class == Class::Passed => {
+                    let odd = class.flags.iter().any(|f| f.is_suspicious_pass());
+                    (if odd { "passed, odd" } else { "" }.to_string(), pen.alarm())
+                }
                 (None, Some(class)) => (class_words(class), pen.dim()),
                 (None, None) => (String::new(), pen.dim()),
             };

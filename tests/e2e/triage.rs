@@ -49,6 +49,15 @@ fn open(job: &Job, cols: u16, rows: u16) -> Pty {
     let mut pty = start(&["attach", job.arg()], cols, rows);
     pty.wait_for("finished", SOON);
     pty.wait_for("raw 1/5", SOON);
+    // Classes come a little later, one by one.
+    pty.send("3");
+    let known = |text: &str| {
+        let line = |class: &str| text.lines().find(|l| l.contains(class)).unwrap_or_default().to_string();
+        line("class infra/docker").contains(" 2 ")
+            && !line("class agent_timeout").is_empty()
+            && !line("class failed").is_empty()
+    };
+    pty.wait_until("all classes", SOON, known);
     pty.send("4");
     pty.wait_for("0 of 4 looked at", SOON);
     pty
@@ -122,6 +131,14 @@ fn whole_way(cols: u16, rows: u16) {
     let said = wait_lines(&pty, &journal, 3);
     assert_eq!((&said[2]["act"], &said[2]["why"]), (&"note".into(), &"the address pools were full".into()));
 
+    // The score after it is told at once, and goes back with it.
+    pty.wait_for("corrected 1/5 20.0 %", SOON);
+    pty.send("vp");
+    pty.wait_for("corrected 2/5 40.0 %", SOON);
+    pty.send("u");
+    pty.wait_for("corrected 1/5 20.0 %", SOON);
+    wait_lines(&pty, &journal, 5);
+
     // One verdict for all that failed alike: named, counted, the focus on cancel.
     pty.send("f");
     pty.wait_for("2 alike", SOON);
@@ -139,13 +156,13 @@ fn whole_way(cols: u16, rows: u16) {
     pty.send("\r");
     pty.wait_gone("for 2 trials?", SOON);
     pty.settle(std::time::Duration::from_millis(200), SOON);
-    assert_eq!(lines(&journal).len(), 3, "cancelled");
+    assert_eq!(lines(&journal).len(), 5, "cancelled");
     pty.send("bino network was left\r");
     pty.wait_for("infra, confirmed for 2 trials?", SOON);
     pty.send("j\r");
     pty.wait_gone("for 2 trials?", SOON);
-    let said = wait_lines(&pty, &journal, 5);
-    assert!(said[3..].iter().all(|w| w["verdict"] == "infra_confirmed" && w["why"] == "no network was left"));
+    let said = wait_lines(&pty, &journal, 7);
+    assert!(said[5..].iter().all(|w| w["verdict"] == "infra_confirmed" && w["why"] == "no network was left"));
     pty.wait_for("2 of 4 looked at", SOON);
     pty.send("f");
     pty.wait_gone("filter", SOON);

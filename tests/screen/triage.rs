@@ -154,7 +154,7 @@ fn job() -> (J, Vec<(Arc<str>, Classification)>) {
     (job, classes)
 }
 
-fn model_of(size: (u16, u16), look: Look, side: Side) -> Model {
+pub fn model_of(size: (u16, u16), look: Look, side: Side) -> Model {
     let (job, classes) = job();
     let mut model = scenes::model(&[job], size, look);
     model.steer.side = side;
@@ -166,14 +166,14 @@ fn model_of(size: (u16, u16), look: Look, side: Side) -> Model {
     model
 }
 
-fn open(size: (u16, u16)) -> Model {
+pub fn open(size: (u16, u16)) -> Model {
     let mut model = model_of(size, look(), Side::Attached);
     keys(&mut model, &[Key::Char('4')]);
     model
 }
 
 /// Presses keys; gives the effects of all of them.
-fn press(model: &mut Model, text: &str) -> Vec<Effect> {
+pub fn press(model: &mut Model, text: &str) -> Vec<Effect> {
     let mut effects = Vec::new();
     for key in text.chars() {
         update::settle(model);
