@@ -10,6 +10,8 @@ pub mod load;
 pub mod log;
 pub mod replay;
 pub mod report;
+pub mod requeue;
+pub mod resume_preview;
 pub mod run;
 pub mod screen;
 pub mod status;
@@ -108,6 +110,10 @@ pub enum Command {
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
+    /// Run trials again in a new, small job: what failed for its surroundings, or what is named
+    Requeue(Box<requeue::RequeueArgs>),
+    /// Tell what `harbor job resume` would delete, keep and run again
+    ResumePreview(resume_preview::ResumePreviewArgs),
     /// Stop a job in good order, audit what is left of it and mend that
     Stop(stop::StopArgs),
     /// List what dead trials left on this host, and remove it
@@ -137,6 +143,8 @@ pub fn main(cli: Cli) -> u8 {
         Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
+        Command::Requeue(args) => requeue::run(&args),
+        Command::ResumePreview(args) => resume_preview::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Clean(args) => clean::run(&args),
     }

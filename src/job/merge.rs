@@ -389,7 +389,7 @@ fn shapes(fleet: &Fleet, wholes: &[Whole]) -> Vec<Shape> {
 
 /// True when a lineage entry (an id, or a path that may be relative to where the job was started)
 /// names this job.
-fn names(lineage: &str, job: &Job) -> bool {
+pub fn names(lineage: &str, job: &Job) -> bool {
     if job.facts.id.as_deref() == Some(lineage) {
         return true;
     }
