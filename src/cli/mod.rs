@@ -13,6 +13,7 @@ pub mod screen;
 pub mod status;
 pub mod stop;
 pub mod tally;
+pub mod triage;
 
 use std::path::PathBuf;
 
@@ -95,6 +96,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// List everything that is not a clean pass: class, evidence, verdict
+    Triage(triage::TriageArgs),
     /// Run a small bundled job on this machine (without Docker, model or network) and watch it
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
@@ -123,6 +126,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Triage(args) => triage::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
         Command::Stop(args) => stop::run(&args),

@@ -205,7 +205,7 @@ fn trial<'a>(fleet: &'a Fleet, row: &'a Row) -> TrialJson<'a> {
         reward: finite(result.and_then(|r| r.rewards.primary())),
         rewards: RewardsJson(result.map(|r| &r.rewards)),
         exception_type: result.and_then(|r| r.exception_type()).map(|kind| &**kind),
-        class: None,
+        class: job.zip(trial).and_then(|(job, trial)| job.class_of(trial)).map(|class| class.class.word()),
         n_episodes: result.and_then(|r| r.n_episodes),
         n_input_tokens: result.and_then(|r| r.tokens.input),
         n_cache_tokens: result.and_then(|r| r.tokens.cache),

@@ -7,6 +7,7 @@
 pub mod json;
 pub mod markdown;
 pub mod plain;
+pub mod triage;
 
 use std::borrow::Cow;
 
