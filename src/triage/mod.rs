@@ -110,6 +110,7 @@ impl Classifier {
                 let mut class = made(rule.class, &rule.name, &rule.why, rule.suggested, evidence);
                 class.sub = rule.sub.clone();
                 class.flags = rule.flags.clone();
+                class.evidence.extend(gathered.exception_line(&class.evidence));
                 class.evidence.extend(summary(facts.words()));
                 return class;
             }
@@ -118,7 +119,9 @@ impl Classifier {
             return made(Class::Partial, "partial", "a reward between 0 and 1", None, summary(facts.words()));
         }
         let why = "nothing in its files says why";
-        made(Class::Unclassified, "nothing", why, Some(Verdict::Inconclusive), summary(facts.words()))
+        let mut evidence: Vec<Excerpt> = gathered.exception_line(&[]).into_iter().collect();
+        evidence.extend(summary(facts.words()));
+        made(Class::Unclassified, "nothing", why, Some(Verdict::Inconclusive), evidence)
     }
 }
 
