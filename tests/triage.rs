@@ -3,8 +3,12 @@
 
 #[path = "triage/cases.rs"]
 mod cases;
+#[path = "triage/files.rs"]
+mod files;
 #[path = "triage/labels.rs"]
 mod labels;
+#[path = "triage/rows.rs"]
+mod rows;
 #[path = "triage/stage.rs"]
 mod stage;
 mod support;

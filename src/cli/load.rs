@@ -13,6 +13,7 @@ use crate::triage::{Classifier, survey};
 /// # Errors
 /// One line per argument that is no job, in words.
 pub fn scan(roots: &[PathBuf], options: Options) -> Result<Fleet, Vec<String>> {
+    let options = Options { state_dir: options.state_dir.or_else(super::state_dir), ..options };
     let mut fleet = Fleet::default();
     let mut follower = Follower::new(roots.to_vec(), options);
     follower.scan_once(&mut |events| {

@@ -8,12 +8,15 @@ pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;
+pub mod requeue;
+pub mod resume_preview;
 pub mod run;
 pub mod screen;
 pub mod status;
 pub mod stop;
 pub mod tally;
 pub mod triage;
+pub mod verdict;
 
 use std::path::PathBuf;
 
@@ -98,10 +101,16 @@ pub enum Command {
     Tally(tally::TallyArgs),
     /// List everything that is not a clean pass: class, evidence, verdict
     Triage(triage::TriageArgs),
+    /// Say what became of trials: verdicts for the corrected score
+    Verdict(verdict::VerdictArgs),
     /// Run a small bundled job on this machine (without Docker, model or network) and watch it
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
+    /// Run trials again in a new, small job: what failed for its surroundings, or what is named
+    Requeue(Box<requeue::RequeueArgs>),
+    /// Tell what `harbor job resume` would delete, keep and run again
+    ResumePreview(resume_preview::ResumePreviewArgs),
     /// Stop a job in good order, audit what is left of it and mend that
     Stop(stop::StopArgs),
     /// List what dead trials left on this host, and remove it
@@ -127,8 +136,11 @@ pub fn main(cli: Cli) -> u8 {
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
         Command::Triage(args) => triage::run(&args),
+        Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
+        Command::Requeue(args) => requeue::run(&args),
+        Command::ResumePreview(args) => resume_preview::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Clean(args) => clean::run(&args),
     }

@@ -63,11 +63,13 @@ pub struct Options {
     pub watch: bool,
     /// Whether to look for the process that works on a job.
     pub owner: bool,
+    /// The state dir, below which journals lie that could not lie with their jobs; None reads none.
+    pub state_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { poll: None, watch: true, owner: true }
+        Options { poll: None, watch: true, owner: true, state_dir: None }
     }
 }
 
@@ -78,6 +80,8 @@ pub enum Control {
     Visible(Option<TrialKey>),
     /// Everything is to be looked at now.
     Rescan,
+    /// This job dir, or directory of job dirs, is to be followed, too.
+    Follow(PathBuf),
 }
 
 /// A handle for other threads.
@@ -87,7 +91,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Sends a message; a newer one of a kind replaces the older.
+    /// Sends a message; a newer one of a kind replaces the older, but for [`Control::Follow`].
     pub fn send(&self, message: Control) {
         self.mailbox.control(message);
     }
@@ -114,7 +118,7 @@ impl Follower {
         Follower {
             roots: roots.into_iter().map(Root::new).collect(),
             jobs: Vec::new(),
-            env: Env::new(),
+            env: Env::new(options.state_dir.clone()),
             options,
             mailbox: Arc::default(),
         }

@@ -2,15 +2,19 @@
 
 pub mod alarms;
 pub mod class;
+pub mod drift;
+pub mod effort;
 pub mod eta;
 pub mod event;
 pub mod facts;
 pub mod fleet;
 pub mod merge;
 pub mod outcome;
+mod overlay;
 pub mod phase;
 pub mod policy;
 pub mod scores;
+pub mod settings;
 pub mod slots;
 pub mod tally;
 pub mod text;
@@ -22,7 +26,7 @@ pub mod warnings;
 pub use alarms::Limits as AlarmLimits;
 pub use class::{Class, Classification, Excerpt, Flag};
 pub use event::JobEvent;
-pub use facts::{JobFacts, JobSummary, Layout, Liveness, Planned};
+pub use facts::{Harness, JobFacts, JobSummary, Layout, Liveness, Planned};
 pub use fleet::{Fleet, Job, JobState, StateKind};
 pub use outcome::{Exception, Grade, RewardValue, Rewards};
 pub use phase::{Phase, Writer};
@@ -31,4 +35,4 @@ pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,
     Spans, Tokens, Trial, TrialKey, TrialResult,
 };
-pub use verdict::{Notebook, Verdict, Word};
+pub use verdict::{Notebook, Requeued, Verdict, Word};

@@ -1,9 +1,7 @@
 //! What a reader of the count should know, and what needs a person.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use super::alarms;
+use super::drift::{self, shorten};
 use super::fleet::{Fleet, Job, StateKind};
 use super::merge::How;
 use super::outcome::RewardValue;
@@ -420,44 +418,11 @@ impl Warnings<'_, '_> {
         let mut order = count.choice.order.iter().filter_map(|i| count.wholes.get(*i));
         let mut job = || order.next().and_then(|w| count.fleet.jobs().get(w.newest()));
         let Some(base) = job() else { return };
-        let base_tasks = versions(base);
+        let base_dir = base.facts.dir.display().to_string();
         while let Some(other) = job() {
             let dir = other.facts.dir.display().to_string();
-            let base_dir = base.facts.dir.display();
-            let other_tasks = versions(other);
-            let differing: Vec<&str> = other_tasks
-                .iter()
-                .filter(|(task, v)| base_tasks.get(*task).is_some_and(|b| b.differs(v)))
-                .map(|(task, _)| &**task)
-                .collect();
-            if !differing.is_empty() {
-                let message = format!(
-                    "{} tasks have other content than in {base_dir}: {}; their trials do not compare",
-                    differing.len(),
-                    shorten(&differing)
-                );
-                self.push(WarningKind::Drift, dir.clone(), message);
-            }
-            for (what, ours, theirs) in
-                [("agent", &base.facts.agents, &other.facts.agents), ("model", &base.facts.models, &other.facts.models)]
-            {
-                let sorted = |list: &[Arc<str>]| {
-                    let mut list: Vec<Arc<str>> = list.to_vec();
-                    list.sort();
-                    list
-                };
-                if sorted(ours) != sorted(theirs) {
-                    let text = |list: &[Arc<str>]| {
-                        let names: Vec<&str> = list.iter().map(|n| &**n).collect();
-                        if names.is_empty() { "-".to_string() } else { shorten(&names) }
-                    };
-                    let message = format!(
-                        "{what} {} here, {} in {base_dir}: one score over both says nothing about either",
-                        text(theirs),
-                        text(ours)
-                    );
-                    self.push(WarningKind::Drift, dir.clone(), message);
-                }
+            for difference in drift::between(base, other) {
+                self.push(WarningKind::Drift, dir.clone(), difference.sentence(&base_dir));
             }
         }
     }
@@ -480,46 +445,6 @@ fn is_plain(result: &TrialResult, now: Stamp) -> bool {
 
 fn first(order: &[usize]) -> usize {
     order.first().copied().unwrap_or_default()
-}
-
-/// The first names of a list, and how many more there are.
-fn shorten(names: &[&str]) -> String {
-    const SHOWN: usize = 5;
-    let head = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => head,
-        more => format!("{head} and {more} more"),
-    }
-}
-
-/// What tells versions of a task apart.
-#[derive(Default)]
-struct Version {
-    digest: Option<Arc<str>>,
-    checksum: Option<Arc<str>>,
-}
-
-impl Version {
-    fn differs(&self, other: &Version) -> bool {
-        match (&self.digest, &other.digest) {
-            (Some(a), Some(b)) => a != b,
-            _ => matches!((&self.checksum, &other.checksum), (Some(a), Some(b)) if a != b),
-        }
-    }
-}
-
-fn versions(job: &Job) -> BTreeMap<Arc<str>, Version> {
-    let mut out: BTreeMap<Arc<str>, Version> = BTreeMap::new();
-    for p in job.facts.planned.iter().flatten() {
-        let version = out.entry(p.task.clone()).or_default();
-        version.digest = version.digest.take().or_else(|| p.digest.clone());
-    }
-    for trial in job.trials.values() {
-        if let Some(sum) = trial.result.as_ref().and_then(|r| r.task_checksum.as_ref()) {
-            out.entry(trial.task.clone()).or_default().checksum.get_or_insert_with(|| sum.clone());
-        }
-    }
-    out
 }
 
 /// One thing that needs a person: all warnings of one kind, or a job that stands still.

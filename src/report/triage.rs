@@ -11,7 +11,7 @@
 //! | `trials[]` | worst first, see below |
 //!
 //! One of `trials[]`: `job`, `job_dir`, `trial`, `id` (result id, else null), `task`, `slot`, `chosen` (false
-//! where another trial counts instead), `class`, `sub`, `rule`, `why`, `evidence[]` (`path` below the trial's
+//! where another trial counts instead), `class`, `sub_class`, `rule`, `why`, `evidence[]` (`path` below the trial's
 //! directory, `line` from 1 or null, `text`), `flags[]`, `suggested` and `verdict` (null without), `reward`,
 //! `exception_type`, `harbor_policy` (what Harbor's own error policy does where it differs from what the
 //! class means: `should_retry`, `should_grade`, `has_valid_reward`; else null), `action` (the next step in
@@ -127,7 +127,7 @@ struct TrialJson<'a> {
     slot: Option<String>,
     chosen: bool,
     class: &'static str,
-    sub: Option<&'a str>,
+    sub_class: Option<&'a str>,
     rule: &'a str,
     why: &'a str,
     evidence: Vec<ExcerptJson<'a>>,
@@ -194,7 +194,7 @@ fn trial<'a>(item: &Item<'a>) -> TrialJson<'a> {
         slot: item.row.slot.as_ref().map(ToString::to_string),
         chosen: item.is_chosen(),
         class: item.class.class.word(),
-        sub: item.class.sub.as_deref(),
+        sub_class: item.class.sub.as_deref(),
         rule: &item.class.rule,
         why: &item.class.why,
         evidence: item.class.evidence.iter().map(excerpt).collect(),

@@ -1,0 +1,366 @@
+//! What a plan needs from disk: the configs of the job and its trials, the tasks, the journals, the
+//! installed Harbor.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::config::{self, Difference};
+use super::plan::{Ask, Harness, Material, Prepared, Trial, plans};
+use super::select::{Known, Past, Pick, Refused, Terms, Wanted, Way, family, select};
+use crate::harbor::Dir;
+use crate::harbor::config::{task_dir_candidates, trial_config};
+use crate::harbor::dir::EntryKind;
+use crate::harbor::task::Task;
+use crate::harbor::write::lease::LEASE;
+use crate::job::{Fleet, Job, JobKey, Stamp};
+use crate::journal::JOURNAL;
+
+/// Largest config that is read, in bytes.
+const CONFIG: u64 = 16 << 20;
+/// Largest journal that is read, in bytes: a line has a few hundred.
+const LARGEST_JOURNAL: u64 = 64 << 20;
+/// Largest result that is read for the config in it, in bytes.
+const RESULT: u64 = 64 << 20;
+/// Longest wait for a program to say its version.
+const VERSION: Duration = Duration::from_secs(30);
+/// Most attempts of one trial that are looked at.
+const RETRIES: usize = 100;
+
+/// Where this program finds what is no part of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Surroundings {
+    /// Where configs and logs of new jobs go.
+    pub state_dir: PathBuf,
+    /// The Harbor program as the operator named it; None looks for it.
+    pub harbor: Option<PathBuf>,
+    /// This program.
+    pub own: PathBuf,
+}
+
+impl Surroundings {
+    /// Of this process. `harbor` is what the operator named, before `PILOTHOUSE_HARBOR`.
+    pub fn of(state_dir: &Path, harbor: Option<&Path>) -> Surroundings {
+        let named = std::env::var_os("PILOTHOUSE_HARBOR").filter(|v| !v.is_empty()).map(PathBuf::from);
+        let own = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("pilothouse"));
+        let state_dir = std::path::absolute(state_dir).unwrap_or_else(|_| state_dir.to_path_buf());
+        Surroundings { state_dir, harbor: harbor.map(Path::to_path_buf).or(named), own }
+    }
+
+    /// The directory that configs and logs go to.
+    pub fn place(&self) -> PathBuf {
+        self.state_dir.join("requeue")
+    }
+}
+
+/// All of a wish: the plans and what is refused. Reads the jobs' files, the tasks, and asks the installed
+/// Harbor for its version; writes and starts nothing.
+pub fn prepare(
+    fleet: &Fleet,
+    job: JobKey,
+    wanted: &Wanted,
+    terms: &Terms,
+    ask: &Ask,
+    around: &Surroundings,
+    now: Stamp,
+) -> Prepared {
+    let kin = kin(fleet);
+    let keys = family(fleet, job, &kin);
+    let members: Vec<&Job> = keys.iter().filter_map(|key| fleet.job(*key)).collect();
+    let known = Known { kin, ..known(&members) };
+    let selection = select(fleet, job, wanted, terms, &known, now);
+    let mut out = Prepared { refused: selection.refused, notes: selection.notes, ..Prepared::default() };
+    let ask = Ask { configs: around.place(), ..ask.clone() };
+    // Trials of a requeue that failed again are run as that job ran them.
+    let mut by_job: BTreeMap<JobKey, Vec<Pick>> = BTreeMap::new();
+    for pick in selection.picks {
+        by_job.entry(pick.job).or_default().push(pick);
+    }
+    for (key, picks) in by_job {
+        let Some(job) = fleet.job(key) else { continue };
+        let material = material(job, picks, around, &mut out.refused);
+        if material.trials.is_empty() {
+            continue;
+        }
+        let jobs_dir = material.source.parent().map(Path::to_path_buf).unwrap_or_default();
+        let planned: Vec<String> = out.plans.iter().map(|p| p.name.clone()).collect();
+        let past: Vec<&OsStr> = known.past.iter().filter_map(|p| p.into.file_name()).collect();
+        let taken = |name: &str| {
+            planned.iter().any(|p| p == name)
+                || past.contains(&OsStr::new(name))
+                || std::fs::symlink_metadata(jobs_dir.join(name)).is_ok()
+        };
+        let set = |name: &str| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+        out.plans.extend(plans(&material, &ask, &taken, &set));
+    }
+    out
+}
+
+/// The directories that belong to a job by its journal: those that it was requeued into, and those that
+/// it came from. Those that are there, without the job itself.
+pub fn relatives(job_dir: &Path) -> Vec<PathBuf> {
+    let mut out: Vec<PathBuf> = Vec::new();
+    let mut todo = vec![job_dir.to_path_buf()];
+    while let Some(dir) = todo.pop() {
+        for note in notes(&dir).into_iter().filter(|n| n.act == "requeue" || n.act == "origin") {
+            let Some(place) = note.place.filter(|p| !out.contains(p) && !same(p, job_dir)) else { continue };
+            if place.is_dir() && out.len() < 1000 {
+                out.push(place.clone());
+                todo.push(place);
+            }
+        }
+    }
+    out
+}
+
+/// Pairs of jobs of a fleet of which one came from the other by their journals.
+pub fn kin(fleet: &Fleet) -> Vec<(JobKey, JobKey)> {
+    let mut out = Vec::new();
+    for job in fleet.jobs() {
+        let related = notes(&job.facts.dir).into_iter().filter(|n| n.act == "requeue" || n.act == "origin");
+        let places: BTreeSet<PathBuf> = related.filter_map(|n| n.place).collect();
+        for place in places {
+            let other = fleet.jobs().iter().find(|other| other.key != job.key && same(&other.facts.dir, &place));
+            out.extend(other.map(|other| (job.key, other.key)));
+        }
+    }
+    out
+}
+
+fn same(a: &Path, b: &Path) -> bool {
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// What marks a requeue whose program did not begin.
+pub(super) const FAILED: &str = "requeue_failed";
+
+/// A line of a journal, as far as it matters here.
+#[derive(Debug, Clone, serde::Deserialize)]
+struct Line {
+    act: String,
+    #[serde(default)]
+    time: String,
+    #[serde(default)]
+    trial: Option<String>,
+    #[serde(default)]
+    place: Option<PathBuf>,
+}
+
+/// The lines of a job's journal that can be read.
+fn notes(job_dir: &Path) -> Vec<Line> {
+    let bytes = Dir::open(job_dir).ok().and_then(|dir| dir.read(JOURNAL, LARGEST_JOURNAL).ok());
+    let data = bytes.map(|b| b.data).unwrap_or_default();
+    data.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+/// What the journals and the retries of these jobs tell.
+fn known(jobs: &[&Job]) -> Known {
+    let mut out = Known::default();
+    for job in jobs {
+        for line in notes(&job.facts.dir) {
+            if line.act == FAILED {
+                out.past.retain(|past| Some(&past.into) != line.place.as_ref());
+            }
+            let (Some(trial), Some(into)) = (line.trial.filter(|_| line.act == "requeue"), line.place) else {
+                continue;
+            };
+            let there = std::fs::symlink_metadata(&into).is_ok();
+            out.past.push(Past { trial: trial.into(), into, there, at: line.time.parse().ok() });
+        }
+        let Ok(dir) = Dir::open(&job.facts.dir) else { continue };
+        for trial in job.trials.values() {
+            let Ok(aside) = dir.sub(&format!("{}/retries", trial.name)) else { continue };
+            let dirs = aside.list().unwrap_or_default().into_iter().filter(|e| e.kind == EntryKind::Dir);
+            let kinds = dirs.take(RETRIES).map(|entry| {
+                let path = format!("{}/result.json", entry.name.to_string_lossy());
+                let result = aside.read_condensed(&path, RESULT).ok();
+                let result: Option<Value> = result.and_then(|bytes| serde_json::from_slice(&bytes.data).ok());
+                let kind = result.as_ref().and_then(|r| r["exception_info"]["exception_type"].as_str().map(Arc::from));
+                kind.unwrap_or_else(|| Arc::from("-"))
+            });
+            let kinds: Vec<Arc<str>> = kinds.collect();
+            out.retries.insert((job.key, trial.name.clone()), kinds);
+        }
+    }
+    out
+}
+
+fn json_of(dir: &Dir, path: &str) -> Option<Value> {
+    let bytes = dir.read_all(path, CONFIG).ok()?;
+    serde_json::from_slice(&bytes.data).ok().filter(Value::is_object)
+}
+
+/// A trial's config: its own file, else what its result holds, else what its lock and the job say.
+fn config_of(dir: &Dir, trial: &str, job: Option<&Value>) -> Option<Value> {
+    let of_result = || {
+        let bytes = dir.read_condensed(&format!("{trial}/result.json"), RESULT).ok()?;
+        let result: Value = serde_json::from_slice(&bytes.data).ok()?;
+        result.get("config").filter(|c| c.is_object()).cloned()
+    };
+    let of_lock = || config::of_lock(&json_of(dir, &format!("{trial}/lock.json"))?, job?);
+    json_of(dir, &format!("{trial}/config.json")).or_else(of_result).or_else(of_lock)
+}
+
+fn material(job: &Job, picks: Vec<Pick>, around: &Surroundings, refused: &mut Vec<Refused>) -> Material {
+    let source = job.facts.dir.canonicalize().unwrap_or_else(|_| job.facts.dir.clone());
+    let (mut problems, mut warnings) = (Vec::new(), Vec::new());
+    let mut trials = Vec::new();
+    let mut config = None;
+    let mut own = false;
+    match Dir::open(&source) {
+        Ok(dir) => {
+            config = json_of(&dir, "config.json");
+            own = dir.stat(LEASE).is_ok();
+            if config.is_none() {
+                let line = "the job's config.json is not there or not readable: the trials' own configs are taken";
+                warnings.push(line.to_string());
+            }
+            for pick in picks {
+                match config_of(&dir, &pick.trial, config.as_ref()) {
+                    Some(config) => trials.push(Trial { pick, config }),
+                    None => refused.push(Refused {
+                        job: Some(job.key),
+                        trial: pick.trial.clone(),
+                        task: pick.task.clone(),
+                        why: "neither its config.json nor its result.json or lock.json says how it was run".to_string(),
+                        way: Way::No,
+                    }),
+                }
+            }
+        }
+        Err(e) => problems.push(format!("{}: {e}", source.display())),
+    }
+    let harness = match own {
+        true => Harness::Own { program: around.own.clone() },
+        false => {
+            let ran = job.facts.harbor_version.as_ref().map(|v| v.to_string());
+            let program = program(around.harbor.as_deref());
+            let installed = program.as_deref().and_then(version_of);
+            Harness::Harbor { program, installed, ran }
+        }
+    };
+    let mut tasks = Vec::new();
+    let cwd = places(job, &source, config.as_ref(), &trials, &mut tasks, &mut problems);
+    Material {
+        job: job.key,
+        source,
+        name: job.facts.name.clone(),
+        id: job.facts.id.clone(),
+        config,
+        trials,
+        harness,
+        cwd,
+        tasks,
+        problems,
+        warnings,
+    }
+}
+
+/// Finds the tasks that lie on this machine and the directory from which their paths count; tells which
+/// of them are not what they were.
+fn places(
+    job: &Job,
+    source: &Path,
+    config: Option<&Value>,
+    trials: &[Trial],
+    differs: &mut Vec<Difference>,
+    problems: &mut Vec<String>,
+) -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let mut bases: Vec<PathBuf> = Vec::new();
+    let mut met: Vec<String> = Vec::new();
+    for trial in trials {
+        let task = trial.config.get("task");
+        let text = |key: &str| task.and_then(|t| t.get(key)).and_then(Value::as_str);
+        let (Some(path), None) = (text("path"), text("git_url")) else { continue };
+        if met.iter().any(|m| m == path) {
+            continue;
+        }
+        met.push(path.to_string());
+        let bytes = serde_json::to_vec(&trial.config).unwrap_or_default();
+        let Ok(config) = trial_config(&bytes) else { continue };
+        let candidates = task_dir_candidates(&config, source, Some(&here), None);
+        let Some(found) = candidates.iter().find(|dir| dir.join("task.toml").is_file()) else {
+            problems.push(format!("task {path}: its directory is not there: looked for it above the job dir"));
+            continue;
+        };
+        if Path::new(path).is_relative() {
+            let depth = Path::new(path).components().filter(|c| !matches!(c, std::path::Component::CurDir)).count();
+            if let Some(base) = found.ancestors().nth(depth).filter(|base| base.join(path) == *found) {
+                let base = base.to_path_buf();
+                if !bases.contains(&base) {
+                    bases.push(base);
+                }
+            }
+        }
+        let planned = job.facts.planned.iter().flatten().find(|p| p.task == trial.pick.task);
+        if let Some(was) = planned.and_then(|p| p.digest.as_deref())
+            && let Some(now) = Task::load_for(found, false).ok().and_then(|task| task.digests().ok()).map(|d| d.digest)
+            && now != was
+        {
+            differs.push(Difference::new(&format!("task {}", trial.pick.task), was, &now));
+        }
+    }
+    if let [first, second, ..] = bases.as_slice() {
+        let (first, second) = (first.display(), second.display());
+        problems.push(format!("relative paths of tasks count from {first} and from {second}: requeue them one by one"));
+    }
+    bases.into_iter().next().unwrap_or_else(|| base_of(config, source).unwrap_or(here))
+}
+
+/// Where a job was started, by its relative `jobs_dir`; None where that does not tell.
+pub(super) fn base_of(config: Option<&Value>, source: &Path) -> Option<PathBuf> {
+    let named = config.and_then(|c| c.get("jobs_dir")).and_then(Value::as_str).unwrap_or("jobs");
+    let named = Path::new(named);
+    let parent = source.parent()?;
+    if named.is_absolute() || !parent.ends_with(named) {
+        return None;
+    }
+    let depth = named.components().filter(|c| !matches!(c, std::path::Component::CurDir)).count();
+    parent.ancestors().nth(depth).map(Path::to_path_buf)
+}
+
+/// The Harbor program: as named, else on the PATH; absolute.
+pub fn program(named: Option<&Path>) -> Option<PathBuf> {
+    let runs = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt;
+        path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    let named = named.unwrap_or(Path::new("harbor"));
+    if named.components().count() > 1 {
+        return std::path::absolute(named).ok().filter(|path| runs(path));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(named)).find(|path| runs(path))
+}
+
+/// What `harbor --version` says; None when it says nothing in time.
+pub fn version_of(program: &Path) -> Option<String> {
+    let mut child = Command::new(program)
+        .arg("--version")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    let until = Instant::now() + VERSION;
+    while let Ok(None) = child.try_wait() {
+        if Instant::now() > until {
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut bytes = [0; 4096];
+    let n = child.stdout.take()?.read(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(bytes.get(..n)?).into_owned();
+    let word = text.split_whitespace().rfind(|w| w.starts_with(|c: char| c.is_ascii_digit()))?;
+    Some(word.chars().take(40).collect())
+}
