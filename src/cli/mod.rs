@@ -17,6 +17,7 @@ pub mod screen;
 pub mod status;
 pub mod stop;
 pub mod tally;
+pub mod triage;
 pub mod verdict;
 
 use std::path::PathBuf;
@@ -104,6 +105,8 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Print one file to publish: run, scores, audit, setup, tasks
     Report(report::ReportArgs),
+    /// List everything that is not a clean pass: class, evidence, verdict
+    Triage(triage::TriageArgs),
     /// Say what became of trials: verdicts for the corrected score
     Verdict(verdict::VerdictArgs),
     /// Run a small bundled job on this machine (without Docker, model or network) and watch it
@@ -140,6 +143,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Tally(args) => tally::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Triage(args) => triage::run(&args),
         Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
