@@ -11,8 +11,9 @@
 //! | [`agent`] | who works in a trial: oracle, nop | `job`, `harbor`, `environment` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `agent`, `verifier` |
-//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor` |
+//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
+//! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `journal`, `follow`, `environment` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow` |
@@ -44,6 +45,7 @@ pub mod journal;
 pub mod report;
 pub mod requeue;
 pub mod scheduler;
+pub mod triage;
 pub mod tty;
 pub mod ui;
 pub mod verifier;

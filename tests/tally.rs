@@ -434,7 +434,7 @@ fn the_json_contract() {
     assert_eq!(code, 0);
     let keys = |v: &Value| v.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     let set = |text: &str| text.split(' ').map(str::to_string).collect::<BTreeSet<String>>();
-    assert_eq!(keys(&document), set("schema_version merge jobs trials totals scores tokens warnings"));
+    assert_eq!(keys(&document), set("schema_version merge jobs trials totals scores tokens cost wall times warnings"));
     assert_eq!(keys(&document["merge"]), set("as rule why"));
     assert_eq!(
         keys(&document["jobs"][0]),
@@ -442,8 +442,9 @@ fn the_json_contract() {
     );
     assert_eq!(
         keys(&document["trials"][0]),
-        set("job job_dir trial id task slot phase reward rewards exception_type class n_episodes n_input_tokens \
-             n_cache_tokens n_output_tokens cost_usd started_at finished_at chosen superseded_by")
+        set("job job_dir trial id task slot phase reward rewards exception_type class sub_class rule verdict \
+             n_episodes n_input_tokens n_cache_tokens n_output_tokens cost_usd started_at finished_at chosen \
+             superseded_by")
     );
     assert_eq!(
         keys(&document["totals"]),

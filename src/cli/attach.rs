@@ -12,6 +12,7 @@ use super::desk::Desk;
 use super::screen::{self, Start};
 use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
+use crate::app::class_worker;
 use crate::app::derived::Counting;
 use crate::app::helm::Side;
 use crate::app::runtime::{Left, Steering};
@@ -57,6 +58,10 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
             super::complain(&format!("{}: {error}: give a job directory or a directory of jobs", dir.display()));
             return super::USAGE;
         }
+    }
+    if let Err(error) = super::classes::load(None) {
+        super::complain(&error.to_string());
+        return super::USAGE;
     }
     if !std::io::stdout().is_terminal() {
         // Lines for a pipe or a log: the same report again whenever something changed.
@@ -122,16 +127,26 @@ pub struct Watched {
 /// When there is no screen, or nothing to follow with.
 pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
     let Watched { dirs, poll, counting, prepare, leave, steering } = watched;
-    let options = Options { poll: poll.map(Duration::from_secs_f64), ..Options::default() };
+    let poll = poll.map(Duration::from_secs_f64);
+    let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
     let watching = remote.clone();
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
+    let classes = news.clone();
+    let classifier = super::classes::of_everybody();
+    let limits = classifier.alarm_limits();
+    let prepare: screen::Prepare = Box::new(move |model| {
+        model.fleet.alarm_limits = limits;
+        prepare(model)
+    });
     std::thread::Builder::new()
         .name("follow".into())
         .spawn(move || {
+            let classes = class_worker::spawn(classifier, move |events| classes.blocking_send(events).is_ok());
             follower.run(Box::new(move |events| {
                 crate::app::runtime::panic_if_asked("follow", true);
+                classes.show(&events);
                 news.blocking_send(events).is_ok()
             }));
         })

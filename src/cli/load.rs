@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use crate::follow::{Follower, Options};
 use crate::job::text::{clean, mask_secrets};
 use crate::job::{Fleet, Problem, ProblemKind, Stamp};
+use crate::triage::{Classifier, survey};
 
 /// Reads everything once.
 ///
 /// # Errors
 /// One line per argument that is no job, in words.
 pub fn scan(roots: &[PathBuf], options: Options) -> Result<Fleet, Vec<String>> {
+    let options = Options { state_dir: options.state_dir.or_else(super::state_dir), ..options };
     let mut fleet = Fleet::default();
     let mut follower = Follower::new(roots.to_vec(), options);
     follower.scan_once(&mut |events| {
@@ -20,6 +22,24 @@ pub fn scan(roots: &[PathBuf], options: Options) -> Result<Fleet, Vec<String>> {
     });
     let errors = wrong_roots(&fleet, roots);
     if errors.is_empty() { Ok(fleet) } else { Err(errors) }
+}
+
+/// Reads everything once and says of each trial what became of it.
+///
+/// # Errors
+/// As [`scan`].
+pub fn scan_classified(roots: &[PathBuf], options: Options, classifier: &Classifier) -> Result<Fleet, Vec<String>> {
+    let mut fleet = scan(roots, options)?;
+    classify(classifier, &mut fleet, now());
+    Ok(fleet)
+}
+
+/// Adds the classes that a fleet does not have yet, and the thresholds of alarms.
+pub fn classify(classifier: &Classifier, fleet: &mut Fleet, now: Stamp) {
+    fleet.alarm_limits = classifier.alarm_limits();
+    for event in survey::missing(classifier, fleet, now) {
+        fleet.apply(event);
+    }
 }
 
 /// What is wrong with the arguments themselves.

@@ -1,6 +1,7 @@
 //! The command line: one file per sub-command.
 
 pub mod attach;
+pub mod classes;
 pub mod clean;
 pub mod demo;
 pub mod desk;
@@ -14,6 +15,7 @@ pub mod screen;
 pub mod status;
 pub mod stop;
 pub mod tally;
+pub mod verdict;
 
 use std::path::PathBuf;
 
@@ -96,6 +98,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// Say what became of trials: verdicts for the corrected score
+    Verdict(verdict::VerdictArgs),
     /// Run a small bundled job on this machine (without Docker, model or network) and watch it
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
@@ -128,6 +132,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
         Command::Requeue(args) => requeue::run(&args),

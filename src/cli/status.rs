@@ -105,7 +105,11 @@ async fn watching(args: &StatusArgs) -> u8 {
         load::complain("status", &["signals can not be caught".to_string()]);
         return NEEDS_PERSON;
     };
-    let options = FollowOptions { poll: args.poll.map(std::time::Duration::from_secs_f64), ..FollowOptions::default() };
+    let options = FollowOptions {
+        poll: args.poll.map(std::time::Duration::from_secs_f64),
+        state_dir: super::state_dir(),
+        ..FollowOptions::default()
+    };
     let follower = Follower::new(args.dirs.clone(), options);
     let remote = follower.remote();
     let (sender, mut events) = mpsc::channel::<Vec<JobEvent>>(QUEUE);

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::{FINE, NEEDS_PERSON, USAGE, load};
 use crate::follow::Options as FollowOptions;
+use crate::job::Fleet;
 use crate::job::merge::How;
 use crate::job::slots::Rule;
 use crate::job::tally::{self, Options};
@@ -87,15 +88,27 @@ impl From<RuleArg> for Rule {
     }
 }
 
-/// Runs the command; the exit code.
-pub fn run(args: &TallyArgs) -> u8 {
-    let fleet = match load::scan(&args.dirs, FollowOptions::default()) {
-        Ok(fleet) => fleet,
-        Err(errors) => {
-            load::complain("tally", &errors);
-            return USAGE;
+/// Reads and classifies these directories; says what is wrong where that can not be done.
+pub fn classified(command: &str, dirs: &[PathBuf]) -> Option<Fleet> {
+    let classifier = match super::classes::load(None) {
+        Ok(classifier) => classifier,
+        Err(error) => {
+            load::complain(command, &[error.to_string()]);
+            return None;
         }
     };
+    match load::scan_classified(dirs, FollowOptions::default(), &classifier) {
+        Ok(fleet) => Some(fleet),
+        Err(errors) => {
+            load::complain(command, &errors);
+            None
+        }
+    }
+}
+
+/// Runs the command; the exit code.
+pub fn run(args: &TallyArgs) -> u8 {
+    let Some(fleet) = classified("tally", &args.dirs) else { return USAGE };
     let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
     let tally = match tally::count(&fleet, &options, load::now()) {
         Ok(tally) => tally,

@@ -17,6 +17,7 @@ use super::watch::{Watches, Woken};
 use super::{Control, Follower, Out, OwnedSink};
 use crate::harbor::write::lease::LEASE;
 use crate::job::{Stamp, TrialKey, time};
+use crate::journal::JOURNAL;
 
 /// Least time between two passes over everything because events were lost.
 const FULL_PAUSE: Duration = Duration::from_secs(2);
@@ -64,6 +65,8 @@ struct Live<'a> {
     plans: Vec<Plan>,
     roots_next: Instant,
     roots_watched: HashSet<PathBuf>,
+    /// The state dir's journals, once they are watched.
+    notes_watched: Option<PathBuf>,
     budget: Budget,
     start: Instant,
     visible: Option<TrialKey>,
@@ -84,6 +87,7 @@ impl Follower {
             plans: Vec::new(),
             roots_next: start,
             roots_watched: HashSet::new(),
+            notes_watched: None,
             budget: Budget::new(start),
             start,
             visible: None,
@@ -170,6 +174,7 @@ impl Live<'_> {
         }
         // Watched before it is read, so that nothing falls in between.
         self.watch_job(j);
+        self.watch_notes();
         let Some(job) = self.follower.jobs.get_mut(j) else { return };
         job.pass(&self.follower.env, which, false, &mut self.out);
         let names: Vec<OsString> = match self.plans.get(j) {
@@ -247,6 +252,11 @@ impl Live<'_> {
         let mut touched: BTreeMap<usize, Touched> = BTreeMap::new();
         let mut roots = false;
         for path in &woken.paths {
+            if self.notes_watched.as_deref().is_some_and(|notes| path.starts_with(notes)) {
+                // Whose it is shows when the jobs look; that costs a `stat` each.
+                (0..self.follower.jobs.len()).for_each(|j| touched.entry(j).or_default().files = true);
+                continue;
+            }
             roots |= !self.route(path, &mut touched) && self.roots_watched.contains(path.parent().unwrap_or(path));
             roots |= self.roots_watched.contains(path);
         }
@@ -280,7 +290,7 @@ impl Live<'_> {
                 job.files_due = Some(job.files_due.map_or(due, |d| d.min(due)));
                 return true;
             }
-            Some("config.json" | "lock.json" | "result.json") => {
+            Some("config.json" | "lock.json" | "result.json" | JOURNAL) => {
                 touched.files = true;
                 return true;
             }

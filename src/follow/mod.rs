@@ -63,11 +63,13 @@ pub struct Options {
     pub watch: bool,
     /// Whether to look for the process that works on a job.
     pub owner: bool,
+    /// The state dir, below which journals lie that could not lie with their jobs; None reads none.
+    pub state_dir: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { poll: None, watch: true, owner: true }
+        Options { poll: None, watch: true, owner: true, state_dir: None }
     }
 }
 
@@ -114,7 +116,7 @@ impl Follower {
         Follower {
             roots: roots.into_iter().map(Root::new).collect(),
             jobs: Vec::new(),
-            env: Env::new(),
+            env: Env::new(options.state_dir.clone()),
             options,
             mailbox: Arc::default(),
         }

@@ -1,6 +1,7 @@
 //! One job: what is known of it and how a look at its directory changes that.
 
 mod liveness;
+mod notes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -19,7 +20,8 @@ use crate::harbor::config;
 use crate::harbor::dir::{Dir, Meta, OpenError};
 use crate::harbor::job_files;
 use crate::harbor::write::Observer;
-use crate::job::{JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Stamp, text, time};
+use crate::harbor::write::lease::LEASE;
+use crate::job::{Harness, JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Stamp, text, time};
 
 /// Directories from which a first pass is shared between two threads.
 const MANY: usize = 128;
@@ -52,11 +54,19 @@ pub(super) struct Env {
     /// When following began: times of leases are counted from here.
     began: Instant,
     processes: Mutex<Option<(Instant, Census)>>,
+    /// Where journals lie that could not lie with their jobs.
+    state_dir: Option<PathBuf>,
 }
 
 impl Env {
-    pub fn new() -> Env {
-        Env { tasks: Tasks::new(), counters: Arc::default(), began: Instant::now(), processes: Mutex::default() }
+    pub fn new(state_dir: Option<PathBuf>) -> Env {
+        Env {
+            tasks: Tasks::new(),
+            counters: Arc::default(),
+            began: Instant::now(),
+            processes: Mutex::default(),
+            state_dir,
+        }
     }
 }
 
@@ -94,6 +104,7 @@ pub(super) struct Followed {
     liveness: Liveness,
     liveness_sent: Option<(Liveness, Instant)>,
     ahead: Option<Stamp>,
+    journal: notes::Notes,
 }
 
 /// Which trials of a job a pass looks at.
@@ -133,6 +144,7 @@ impl Followed {
             liveness: Liveness::default(),
             liveness_sent: None,
             ahead: None,
+            journal: notes::Notes::default(),
         }
     }
 
@@ -148,7 +160,10 @@ impl Followed {
 
     /// Adds a remark that is shown with the job.
     pub fn note(&mut self, kind: ProblemKind, message: &str, out: &mut Out<'_>) {
-        let problem = Problem { kind, path: shown(&self.path), message: Arc::from(message) };
+        self.remark(Problem { kind, path: shown(&self.path), message: Arc::from(message) }, out);
+    }
+
+    fn remark(&mut self, problem: Problem, out: &mut Out<'_>) {
         if !self.notes.contains(&problem) {
             self.notes.push(problem);
             self.facts_changed = true;
@@ -398,8 +413,13 @@ impl Followed {
         self.facts_changed |= self.foreign.remove(name).is_some();
     }
 
-    /// Reads those of the job's own files that changed.
+    /// Reads those of the job's own files that changed, and its journal.
     pub fn read_files(&mut self, dir: &Dir, env: &Env, last: bool, out: &mut Out<'_>) {
+        self.read_own(dir, env, last, out);
+        self.read_journal(dir, env, out);
+    }
+
+    fn read_own(&mut self, dir: &Dir, env: &Env, last: bool, out: &mut Out<'_>) {
         const NAMES: [&str; 3] = ["config.json", "lock.json", "result.json"];
         self.files_due = None;
         for name in ["job.log"].iter().chain(&NAMES) {
@@ -465,6 +485,9 @@ impl Followed {
             self.files = ids;
         }
         new.problems.extend(problems);
+        if dir.stat(LEASE).is_ok() {
+            new.harness = Harness::Pilothouse;
+        }
         self.own = new;
         self.facts_changed = true;
         self.emit_facts(out);

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::config::{DEFAULT_AGENT, agent_key, shared, short_name, task_key, what};
 use super::json::{self, Entries, FileProblem, FromMap, List, Object, Scalar, object};
+use super::settings::settings;
+use crate::job::text::mask_secrets;
 use crate::job::{JobFacts, JobSummary, Planned, Problem, ProblemKind, Stamp, time};
 
 /// Planned trials that are kept of a lock; no real job comes near it.
@@ -46,6 +48,7 @@ object!(RawLockTask<'a> {
     name: Scalar<'a> = "name",
     path: Scalar<'a> = "path",
     git_url: Scalar<'a> = "git_url",
+    git_commit_id: Scalar<'a> = "git_commit_id",
     digest: Scalar<'a> = "digest",
     source: Scalar<'a> = "source",
 });
@@ -129,7 +132,10 @@ pub fn job_facts_parsed(
         parsed.lock = part(&mut facts, "lock.json", bytes, read_lock);
     }
     match config {
-        Some(bytes) => parsed.config = part(&mut facts, "config.json", bytes, read_config),
+        Some(bytes) => {
+            parsed.config = part(&mut facts, "config.json", bytes, read_config);
+            facts.settings = Arc::new(settings(bytes));
+        }
         None if result.is_some() || lock.is_some() => {
             // Harbor writes it before the others.
             let message = "not there although the job began; name, agents and models are taken from other files";
@@ -137,10 +143,35 @@ pub fn job_facts_parsed(
         }
         None => {}
     }
+    if let (Some(summary), Some(created)) = (&mut facts.summary, facts.created) {
+        set_zone(summary, created);
+    }
     if facts.created.is_none() {
         facts.created = facts.summary.as_ref().and_then(|s| s.started);
     }
     (facts, parsed)
+}
+
+/// Finds the zone in which a job's own times are written, and reads them in it: a start without zone
+/// and the moment of its lock in UTC lie seconds apart, so that what is more is the zone, a whole number
+/// of quarter hours.
+fn set_zone(summary: &mut JobSummary, created: Stamp) {
+    const QUARTER: i64 = 900;
+    const APART: i64 = 120;
+    let here = jiff::tz::TimeZone::system();
+    let offset_here = |at: Stamp| i64::from(here.to_offset(at).seconds());
+    // Only what had no zone was read in ours.
+    let Some(started) = summary.started.filter(|_| summary.naive) else { return };
+    let ahead = started.as_second() + offset_here(started) - created.as_second();
+    let offset = (ahead + QUARTER / 2).div_euclid(QUARTER) * QUARTER;
+    if (ahead - offset).abs() > APART || offset.abs() > 14 * 3600 {
+        return;
+    }
+    summary.zone_offset = i32::try_from(offset).ok();
+    for at in [&mut summary.started, &mut summary.finished].into_iter().flatten() {
+        let shift = jiff::SignedDuration::from_secs(offset_here(*at) - offset);
+        *at = at.checked_add(shift).unwrap_or(*at);
+    }
 }
 
 /// `new` with what its unparsable or missing files would say taken from `old`: a file that is just
@@ -159,6 +190,9 @@ pub fn merge_last_good(old: &JobFacts, mut new: JobFacts, parsed: Parsed) -> Job
         old_or(&mut new.models, &old.models);
         old_or(&mut new.datasets, &old.datasets);
         old_or(&mut new.lineage, &old.lineage);
+        if new.settings.is_unknown() {
+            new.settings = old.settings.clone();
+        }
         new.n_concurrent = old.n_concurrent.or(new.n_concurrent);
     }
     if !parsed.lock {
@@ -173,8 +207,12 @@ pub fn merge_last_good(old: &JobFacts, mut new: JobFacts, parsed: Parsed) -> Job
         new.n_concurrent = new.n_concurrent.or(old.n_concurrent);
         new.harbor_version = old.harbor_version.clone().or(new.harbor_version);
         new.planned = old.planned.clone().or(new.planned);
+        old_or(&mut new.commits, &old.commits);
         // The lock's time is exact, the summary's is local time.
         new.created = old.created.or(new.created);
+        if let (Some(summary), Some(created), Some(_)) = (&mut new.summary, old.created, &old.planned) {
+            set_zone(summary, created);
+        }
     }
     if !parsed.result {
         new.id = old.id.clone().or(new.id);
@@ -310,6 +348,7 @@ fn read_lock(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FileProb
         agents: Vec<Arc<str>>,
         models: Vec<Arc<str>>,
         sources: Vec<Arc<str>>,
+        commits: Vec<Arc<str>>,
         odd: Vec<String>,
     }
     let (lock, mut notes) = object_of(bytes, "lock", |body| {
@@ -353,6 +392,9 @@ fn read_lock(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FileProb
                 push_new(&mut out.agents, entry.agent.clone());
                 push_new(&mut out.models, entry.model.clone());
                 push_new(&mut out.sources, names.one(task.and_then(|t| shared(&t.source))));
+                let commit = task.and_then(|t| Some((t.git_url.text()?, t.git_commit_id.text()?)));
+                let commit = commit.map(|(url, id)| Arc::from(format!("{} {id}", mask_secrets(url))));
+                push_new(&mut out.commits, names.one(commit));
                 planned.push(entry);
             }
             if nameless > 0 {
@@ -369,6 +411,7 @@ fn read_lock(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FileProb
     facts.agents = lock.agents;
     facts.models = lock.models;
     facts.datasets = lock.sources;
+    facts.commits = lock.commits;
     notes.extend(lock.odd);
     if lock.beyond > 0 {
         notes.push(format!("{} planned trials beyond the first {PLANNED} are not shown", lock.beyond));
@@ -426,7 +469,10 @@ fn summary(raw: &RawResult<'_>, odd: &mut Vec<String>) -> JobSummary {
         }
         read
     };
+    let naive = raw.started_at.str().and_then(time::parse).is_some_and(|read| read.naive);
     JobSummary {
+        naive,
+        zone_offset: None,
         started: moment("started_at", &[&raw.started_at]),
         updated: moment("updated_at", &[&raw.updated_at, &status.updated_at, &stats.updated_at]),
         finished: moment("finished_at", &[&raw.finished_at]),

@@ -16,6 +16,7 @@ pub mod manifest;
 pub mod particulars;
 pub mod result;
 pub mod run_config;
+pub mod settings;
 mod step;
 pub mod task;
 pub mod trajectory;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::settings::Settings;
 use super::time::Stamp;
 use super::trial::Problem;
 
@@ -20,6 +21,26 @@ impl Layout {
     pub fn word(self) -> &'static str {
         match self {
             Layout::Harbor => "harbor",
+        }
+    }
+}
+
+/// The program that ran a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Harness {
+    /// Harbor.
+    #[default]
+    Harbor,
+    /// This one, in Harbor's layout: its lease lies in the job dir.
+    Pilothouse,
+}
+
+impl Harness {
+    /// The word in JSON and reports.
+    pub fn word(self) -> &'static str {
+        match self {
+            Harness::Harbor => "harbor",
+            Harness::Pilothouse => "pilothouse",
         }
     }
 }
@@ -56,12 +77,18 @@ pub struct JobSummary {
     pub n_cancelled: Option<u64>,
     /// Retries so far.
     pub n_retries: Option<u64>,
-    /// First start (local time of the machine that ran it).
+    /// First start. Harbor writes the job's times in the local time of its machine, without zone: read
+    /// with `zone_offset`, else as the local time of this machine.
     pub started: Option<Stamp>,
     /// Last rewrite.
     pub updated: Option<Stamp>,
     /// End; only written when all trials ended.
     pub finished: Option<Stamp>,
+    /// The times were written without zone.
+    pub naive: bool,
+    /// What the local time of the machine that ran the job was ahead of UTC, in seconds, by comparison
+    /// with `lock.json`.
+    pub zone_offset: Option<i32>,
     /// Mean reward as Harbor states it, per evals key: the metric `reward`, else `mean`, else the
     /// only one.
     pub means: BTreeMap<Arc<str>, f64>,
@@ -94,6 +121,12 @@ pub struct JobFacts {
     pub created: Option<Stamp>,
     /// The job's own result.
     pub summary: Option<JobSummary>,
+    /// The program that ran it.
+    pub harness: Harness,
+    /// How its trials were run.
+    pub settings: Arc<Settings>,
+    /// Commits of the tasks' repositories, `url commit`, from the lock.
+    pub commits: Vec<Arc<str>>,
     /// Jobs that this one names as its origin: job dirs or ids (`source_jobs`).
     pub lineage: Vec<Arc<str>>,
     /// Problems with the job's own files.

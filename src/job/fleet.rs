@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::alarms::Limits as AlarmLimits;
 use super::class::Classification;
 use super::event::JobEvent;
 use super::facts::{JobFacts, Liveness};
@@ -209,6 +210,8 @@ pub struct Fleet {
     pub problems: Vec<Problem>,
     /// Grows with every change; caches compare it.
     pub revision: u64,
+    /// From when on alarms are raised.
+    pub alarm_limits: AlarmLimits,
 }
 
 impl Fleet {

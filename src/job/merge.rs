@@ -337,10 +337,13 @@ fn shapes(fleet: &Fleet, wholes: &[Whole]) -> Vec<Shape> {
         });
     }
     for (i, whole) in wholes.iter().enumerate() {
-        let lineage: Vec<&Arc<str>> =
-            whole.moments.iter().filter_map(|m| job(*m)).flat_map(|j| &j.facts.lineage).collect();
+        let own = || whole.moments.iter().filter_map(|m| job(*m));
+        let lineage: Vec<&Arc<str>> = own().flat_map(|j| j.facts.lineage.iter().chain(j.notebook.origins())).collect();
+        // The journal of either names the other.
+        let offspring = |parent: &Job| parent.notebook.offspring().any(|dir| own().any(|j| is_at(dir, j)));
         let parents = wholes.iter().enumerate().filter(|(p, _)| *p != i).filter(|(_, parent)| {
-            parent.moments.iter().filter_map(|m| job(*m)).any(|j| lineage.iter().any(|name| names(name, j)))
+            let named = |j: &Job| lineage.iter().any(|name| names(name, j)) || offspring(j);
+            parent.moments.iter().filter_map(|m| job(*m)).any(named)
         });
         let parents: Vec<usize> = parents.map(|(p, _)| p).collect();
         if let Some(shape) = shapes.get_mut(i) {
@@ -373,6 +376,12 @@ pub fn names(lineage: &str, job: &Job) -> bool {
     let path = Path::new(lineage.trim_end_matches('/'));
     let path = path.strip_prefix("./").unwrap_or(path);
     !path.as_os_str().is_empty() && (job.facts.dir == path || (path.is_relative() && job.facts.dir.ends_with(path)))
+}
+
+/// True when a directory noted in a journal is this job's, here or, by its last part, in a copy.
+pub fn is_at(noted: &str, job: &Job) -> bool {
+    let noted = Path::new(noted);
+    noted == job.facts.dir || noted.file_name().is_some_and(|name| job.facts.dir.file_name() == Some(name))
 }
 
 /// Parents before children, then by start, then by directory; never by order of arguments.

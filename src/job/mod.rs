@@ -1,15 +1,20 @@
 //! THE DOMAIN, pure: jobs, trials, phases, outcomes, slots, scores. No I/O, no clock, no screen.
 
+pub mod alarms;
 pub mod class;
+pub mod drift;
+pub mod effort;
 pub mod eta;
 pub mod event;
 pub mod facts;
 pub mod fleet;
 pub mod merge;
 pub mod outcome;
+mod overlay;
 pub mod phase;
 pub mod policy;
 pub mod scores;
+pub mod settings;
 pub mod slots;
 pub mod tally;
 pub mod text;
@@ -18,9 +23,10 @@ pub mod trial;
 pub mod verdict;
 pub mod warnings;
 
+pub use alarms::Limits as AlarmLimits;
 pub use class::{Class, Classification, Excerpt, Flag};
 pub use event::JobEvent;
-pub use facts::{JobFacts, JobSummary, Layout, Liveness, Planned};
+pub use facts::{Harness, JobFacts, JobSummary, Layout, Liveness, Planned};
 pub use fleet::{Fleet, Job, JobState, StateKind};
 pub use outcome::{Exception, Grade, RewardValue, Rewards};
 pub use phase::{Phase, Writer};
@@ -29,4 +35,4 @@ pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,
     Spans, Tokens, Trial, TrialKey, TrialResult,
 };
-pub use verdict::{Notebook, Verdict, Word};
+pub use verdict::{Notebook, Requeued, Verdict, Word};

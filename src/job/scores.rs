@@ -1,5 +1,6 @@
 //! Scores by name, each with its numerator, denominator and rule in words.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use super::trial::TrialResult;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Score {
     /// Its name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// What is divided: trials, or a sum of rewards; None when the sum is no finite number.
     pub numerator: Option<f64>,
     /// By how many trials (pass@k: tasks).
@@ -47,17 +48,79 @@ pub fn wilson(passed: u64, n: u64) -> Option<(f64, f64)> {
 /// Outcomes of the planned slots of one task: how many are planned, how many passed.
 pub type PerTask = BTreeMap<Arc<str>, (u64, u64)>;
 
+/// What classes say of the chosen trials.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Excluded {
+    /// Taken out of the denominator: infra, cancelled, phantom, orphaned; none of them passed.
+    pub excluded: u64,
+    /// Of those, infra.
+    pub infra: u64,
+    /// Ended without a pass, and their class is known.
+    pub known: u64,
+    /// Ended without a pass.
+    pub of: u64,
+}
+
+/// The count with the verdicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Corrected {
+    /// Passed, or counted as passed.
+    pub passed: u64,
+    /// Planned without the slots of broken tasks.
+    pub planned: u64,
+    /// Trials with a verdict that stand in a slot.
+    pub verdicts: u64,
+    /// More passes by a verdict.
+    pub as_passed: u64,
+    /// Slots taken out.
+    pub invalid: u64,
+    /// Slots that count by a later trial.
+    pub later: u64,
+}
+
+impl Corrected {
+    fn rule(&self) -> String {
+        let effects = [
+            (self.as_passed, "counted as passed"),
+            (self.invalid, "taken out as the task is broken"),
+            (self.later, "by a later scored trial after infra"),
+        ];
+        let effects: Vec<String> =
+            effects.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+        let said = match (self.verdicts, effects.is_empty()) {
+            (0, _) => "no verdicts yet".to_string(),
+            (n, true) => format!("{n} verdicts, none of which changes it"),
+            (n, false) => format!("{n} verdicts: {}", effects.join(", ")),
+        };
+        format!("raw with the operators' verdicts ({said})")
+    }
+}
+
+/// What the scores are made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Input<'a> {
+    /// Results of the chosen trials, phantoms included (Harbor counts them).
+    pub results: &'a [&'a TrialResult],
+    /// Totals.
+    pub totals: &'a Totals,
+    /// By task; empty where not all tasks are known.
+    pub per_task: &'a PerTask,
+    /// By class.
+    pub excluded: Excluded,
+    /// By verdict.
+    pub corrected: Corrected,
+}
+
 /// All scores over the chosen trials.
-///
-/// `results` are the results of the chosen trials, phantoms included (Harbor counts them).
-pub fn all(results: &[&TrialResult], totals: &Totals, per_task: &PerTask) -> Vec<Score> {
+pub fn all(input: &Input<'_>) -> Vec<Score> {
+    let Input { results, totals, per_task, excluded, corrected } = *input;
     let open = totals.planned.saturating_sub(totals.finished);
     let partial = |rule: &str| match open {
         0 => rule.to_string(),
-        _ => format!("partial: {} of {} planned have ended; {rule}", totals.finished, totals.planned),
+        _ => format!("{}{rule}", open_words(totals)),
     };
-    let count = |name, passed: u64, of: u64, rule: &str| Score {
-        name,
+    let count = |name: &'static str, passed: u64, of: u64, rule: &str| Score {
+        name: name.into(),
         numerator: Some(passed as f64),
         denominator: of,
         value: (of > 0).then(|| passed as f64 / of as f64),
@@ -67,8 +130,16 @@ pub fn all(results: &[&TrialResult], totals: &Totals, per_task: &PerTask) -> Vec
     let real = || results.iter().filter(|r| !r.is_phantom());
     let clean = || real().filter(|r| r.exception_type().is_none());
     let passed = |r: &&&TrialResult| r.grade() == Grade::Passed;
+    let unknown = excluded.of.saturating_sub(excluded.known);
+    let mut without_infra = "passed / (planned - infra - cancelled - phantom - orphaned)".to_string();
+    if unknown > 0 {
+        let partly = if open == 0 { "partial: " } else { "" };
+        without_infra =
+            format!("{partly}{unknown} of {} trials without a pass are not classified; {without_infra}", excluded.of);
+    }
     let mut scores = vec![
         count("raw", totals.passed, totals.planned, "passed / planned; whatever has no reward counts as not passed"),
+        count("corrected", corrected.passed, corrected.planned, &corrected.rule()),
         count("graded", totals.passed, totals.graded, "passed / trials with a reward"),
         count(
             "without_exceptions",
@@ -76,10 +147,16 @@ pub fn all(results: &[&TrialResult], totals: &Totals, per_task: &PerTask) -> Vec
             clean().count() as u64,
             "passed without exception / trials that ended without any exception",
         ),
+        count("excluding_infra", totals.passed, totals.planned.saturating_sub(excluded.excluded), &without_infra),
     ];
     scores.extend(harbor_scores(results, partial));
-    scores.extend(pass_at_k(per_task, partial));
+    scores.extend(at_k(per_task, partial));
     scores
+}
+
+/// How a score's rule begins while something has not ended.
+pub fn open_words(totals: &Totals) -> String {
+    format!("partial: {} of {} planned have ended; ", totals.finished, totals.planned)
 }
 
 /// The means of these results by the rules of Harbor 0.21 and 0.26, as far as they exist.
@@ -116,7 +193,7 @@ fn harbor_mean(name: &'static str, rewards: impl Iterator<Item = f64>, rule: Str
     }
     let numerator = Some(sum).filter(|s| s.is_finite());
     Score {
-        name,
+        name: name.into(),
         numerator,
         denominator: n,
         value: numerator.filter(|_| n > 0).map(|s| s / n as f64),
@@ -156,29 +233,38 @@ fn counts_in_026(result: &TrialResult) -> bool {
     })
 }
 
-/// The largest k for which pass@k is given.
-const MAX_K: u64 = 10;
+/// The k for which pass@k is given, besides the number of trials that every task has.
+const KS: [u64; 5] = [2, 4, 5, 8, 10];
 
-/// pass@k for the k that every task has slots for: an unbiased estimate per task, then their mean.
-/// A trial without reward counts as not passed.
-fn pass_at_k(per_task: &PerTask, partial: impl Fn(&str) -> String) -> Vec<Score> {
-    let most = per_task.values().map(|(planned, _)| *planned).min().unwrap_or(0).min(MAX_K);
-    let names = [(2, "pass@2"), (4, "pass@4"), (5, "pass@5"), (8, "pass@8"), (10, "pass@10")];
+/// mean@k and pass@k of several trials of each task: for k the number of trials that every task has,
+/// pass@k also for the usual ones below it. Unbiased estimates per task, then their mean. A trial without
+/// reward counts as not passed.
+fn at_k(per_task: &PerTask, partial: impl Fn(&str) -> String) -> Vec<Score> {
+    let most = per_task.values().map(|(planned, _)| *planned).min().unwrap_or(0);
+    if most < 2 {
+        return Vec::new();
+    }
     let of = per_task.len() as u64;
-    let score = |(k, name): (u64, &'static str)| {
-        let sum: f64 = per_task.values().map(|(n, passed)| 1.0 - none_of(*n, *passed, k)).sum();
-        Score {
-            name,
-            numerator: Some(sum),
-            denominator: of,
-            value: (of > 0).then(|| sum / of as f64),
-            ci95: None,
-            rule: partial(&format!(
-                "mean over tasks of the chance that at least one of {k} trials passes; no reward counts as not passed"
-            )),
-        }
+    let score = |name: String, sum: f64, rule: &str| Score {
+        name: name.into(),
+        numerator: Some(sum),
+        denominator: of,
+        value: (of > 0).then(|| sum / of as f64),
+        ci95: None,
+        rule: partial(rule),
     };
-    names.into_iter().filter(|(k, _)| *k <= most).map(score).collect()
+    let share: f64 = per_task.values().map(|(n, passed)| *passed as f64 / (*n).max(1) as f64).sum();
+    let rule = "mean over tasks of the share of their trials that passed; no reward counts as not passed";
+    let mut out = vec![score(format!("mean@{most}"), share, rule)];
+    let ks = KS.into_iter().filter(|k| *k < most).chain([most]);
+    out.extend(ks.map(|k| {
+        let sum: f64 = per_task.values().map(|(n, passed)| 1.0 - none_of(*n, *passed, k)).sum();
+        let rule = format!(
+            "mean over tasks of the chance that at least one of {k} trials passes; no reward counts as not passed"
+        );
+        score(format!("pass@{k}"), sum, &rule)
+    }));
+    out
 }
 
 /// The chance that k trials drawn from n, of which `passed` passed, hold none that passed.

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::effort::Effort;
 use super::fleet::{Fleet, JobState};
 use super::merge::{self, Choice, How, Known, Refusal, Whole};
 use super::outcome::Grade;
 use super::phase::{self, Phase, Writer};
-use super::scores::{self, PerTask, Score};
+use super::scores::{self, Corrected, PerTask, Score};
 use super::slots::{self, Candidate, Rule, Slot, Slots, Standing, known_first};
 use super::time::Stamp;
 use super::trial::{Tokens, Trial};
+use super::verdict::Verdict;
 use super::warnings::{self, Warning};
 
 /// What the operator chose.
@@ -81,6 +83,8 @@ pub struct Row {
     pub place: Place,
     /// The trial that counts instead: job index and directory name.
     pub superseded_by: Option<(usize, Arc<str>)>,
+    /// The verdict that holds for it, from whichever copy of the job's journal.
+    pub verdict: Option<Verdict>,
 }
 
 /// Counts over the chosen trials; `duplicate` counts the states that were left out as such.
@@ -144,6 +148,10 @@ pub struct Tally {
     pub scores: Vec<Score>,
     /// Tokens.
     pub tokens: TokenSum,
+    /// Money and time.
+    pub effort: Effort,
+    /// What the verdicts change.
+    pub corrected: Corrected,
     /// What a reader should know and what a person should look at.
     pub warnings: Vec<Warning>,
 }
@@ -235,7 +243,7 @@ impl Count<'_> {
         }
     }
 
-    fn started(&self, known: usize) -> Option<Stamp> {
+    pub(super) fn started(&self, known: usize) -> Option<Stamp> {
         self.known.get(known).and_then(|k| slots::started(k.trial))
     }
 
@@ -366,10 +374,13 @@ impl Count<'_> {
                     let swapped = matches!((a, b), (Some(a), Some(b)) if b < a);
                     let (first, second) = if swapped { (new, old) } else { (old, new) };
                     let trial = |i: usize| self.known.get(i).map(|k| k.trial);
-                    let replaced = trial(first)
-                        .zip(trial(second))
-                        .is_some_and(|(first, second)| self.rule.replaces(first, second));
-                    (replaced != swapped, true)
+                    // Run again for a reason that was written down: no conflict, the later one was meant.
+                    let meant = self.requeued(first);
+                    let replaced = meant
+                        || trial(first)
+                            .zip(trial(second))
+                            .is_some_and(|(first, second)| self.rule.replaces(first, second));
+                    (replaced != swapped, !meant)
                 }
                 (Standing::Scored, _) => (false, false),
                 (_, Standing::Scored) => (true, false),
@@ -398,7 +409,7 @@ impl Count<'_> {
     }
 
     /// All planned trials, slots of unknown task included.
-    fn planned(&self) -> u64 {
+    pub(super) fn planned(&self) -> u64 {
         match self.choice.how {
             Some(How::Passes) => {
                 let most = self.slots.iter().map(|s| s.planned).max().unwrap_or(0);
@@ -419,7 +430,15 @@ impl Count<'_> {
             tokens.known += u64::from(result.tokens.input.is_some() || result.tokens.output.is_some());
             tokens.sum.add(&result.tokens);
         }
-        let scores = scores::all(&results, &totals, &self.per_task());
+        let corrected = self.corrected();
+        let scores = scores::all(&scores::Input {
+            results: &results,
+            totals: &totals,
+            per_task: &self.per_task(),
+            excluded: self.excluded(),
+            corrected,
+        });
+        let effort = Effort::of(&chosen);
         let warnings = warnings::all(&self);
         let line = |(i, job): (usize, &super::fleet::Job)| JobLine {
             state: job.state(self.now),
@@ -433,6 +452,8 @@ impl Count<'_> {
             totals,
             scores,
             tokens,
+            effort,
+            corrected,
             warnings,
         }
     }
@@ -469,7 +490,9 @@ impl Count<'_> {
                 Some(Fate::Lost { slot, .. }) => (Place::Superseded, slot_of(*slot), self.holder(*slot)),
                 _ => (Place::Unplanned, None, None),
             };
+            let verdict = self.word(i).and_then(|word| word.verdict);
             let row = |job: usize, trial: &Trial, phase, place, superseded_by| Row {
+                verdict,
                 job,
                 trial: Some(trial.name.clone()),
                 task: trial.task.clone(),
@@ -500,6 +523,7 @@ impl Count<'_> {
                 slot: Some(merged.slot.clone()),
                 place: Place::Chosen,
                 superseded_by: None,
+                verdict: None,
             });
         }
         let start = |row: &Row| {

@@ -1,6 +1,6 @@
 //! What a person says of a trial: the verdicts of a job, as its journal holds them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::time::Stamp;
@@ -99,25 +99,96 @@ pub struct Word {
     pub operator: Arc<str>,
     /// When.
     pub time: Stamp,
+    /// Class of the trial at that time, with its sub-class: `infra/docker`.
+    pub class: Option<Arc<str>>,
+    /// The rule that gave the class.
+    pub rule: Option<Arc<str>>,
 }
+
+/// A trial was run again, for a reason that was written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Requeued {
+    /// Directory name of the trial.
+    pub trial: Arc<str>,
+    /// Its result id; None for a trial without result.
+    pub result_id: Option<Arc<str>>,
+    /// Why.
+    pub why: Arc<str>,
+    /// Who.
+    pub operator: Arc<str>,
+    /// When.
+    pub time: Stamp,
+}
+
+/// Words and requeues that are kept of one trial: the last ones.
+const KEPT: usize = 1000;
 
 /// All that operators said of the trials of a job.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Notebook {
     /// Every word per trial directory, oldest first. Of several words the last counts.
     words: BTreeMap<Arc<str>, Vec<Word>>,
+    /// Requeues per trial directory, oldest first.
+    requeues: BTreeMap<Arc<str>, Vec<Requeued>>,
+    /// Jobs that this one was made of: ids, names, directories.
+    origins: BTreeSet<Arc<str>>,
+    /// Directories of jobs that were made of this one.
+    offspring: BTreeSet<Arc<str>>,
 }
 
 impl Notebook {
     /// Takes in a word, wherever it came from; the same word twice is one.
     pub fn add(&mut self, word: Word) {
         let words = self.words.entry(word.trial.clone()).or_default();
-        if words.contains(&word) {
-            return;
+        insert(words, word, |word| word.time);
+    }
+
+    /// Takes in a requeue; the same one twice is one.
+    pub fn add_requeue(&mut self, requeue: Requeued) {
+        let requeues = self.requeues.entry(requeue.trial.clone()).or_default();
+        insert(requeues, requeue, |requeue| requeue.time);
+    }
+
+    /// The last time that this very attempt was run again with a reason. A line without a result id is
+    /// about what had ended by then.
+    pub fn requeued(&self, trial: &Trial) -> Option<&Requeued> {
+        let result = trial.result.as_ref();
+        let this = |r: &&Requeued| match (&r.result_id, result) {
+            (Some(id), Some(result)) => result.id.as_ref() == Some(id),
+            (Some(_), None) => false,
+            (None, Some(result)) => result.finished.is_some_and(|end| end <= r.time),
+            (None, None) => true,
+        };
+        self.requeues.get(&trial.name)?.iter().rev().filter(|r| !r.why.trim().is_empty()).find(this)
+    }
+
+    /// Notes a job that this one was made of: its id, name or directory.
+    pub fn add_origin(&mut self, origin: Arc<str>) {
+        if self.origins.len() < KEPT {
+            self.origins.insert(origin);
         }
-        // Of equal times the later in the journal is the later word.
-        let at = words.partition_point(|w| w.time <= word.time);
-        words.insert(at, word);
+    }
+
+    /// Notes the directory of a job that was made of this one.
+    pub fn add_offspring(&mut self, dir: Arc<str>) {
+        if self.offspring.len() < KEPT {
+            self.offspring.insert(dir);
+        }
+    }
+
+    /// Jobs that this one was made of: ids, names, directories.
+    pub fn origins(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.origins.iter()
+    }
+
+    /// Directories of jobs that were made of this one, where they were then.
+    pub fn offspring(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.offspring.iter()
+    }
+
+    /// All words, by trial, oldest first.
+    pub fn all(&self) -> impl Iterator<Item = &Word> {
+        self.words.values().flatten()
     }
 
     /// Everything said of a trial directory, oldest first, of all attempts that lay there.
@@ -128,10 +199,15 @@ impl Notebook {
     /// The verdict that holds for a trial, with the word that gave it. A word on an earlier attempt in
     /// the same directory does not hold for a later one.
     pub fn verdict(&self, trial: &Trial) -> Option<(Verdict, &Word)> {
+        let last = self.last_word(trial)?;
+        last.verdict.map(|verdict| (verdict, last))
+    }
+
+    /// The last word on this very attempt that set a verdict or took one back.
+    pub fn last_word(&self, trial: &Trial) -> Option<&Word> {
         let id = trial.result.as_ref().and_then(|r| r.id.as_ref());
         let of_this = |word: &&Word| word.result_id.as_ref() == id && !word.note_only;
-        let last = self.words(&trial.name).iter().rev().find(of_this)?;
-        last.verdict.map(|verdict| (verdict, last))
+        self.words(&trial.name).iter().rev().find(of_this)
     }
 
     /// Number of words.
@@ -141,6 +217,19 @@ impl Notebook {
 
     /// Nothing was said.
     pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
+        *self == Notebook::default()
+    }
+}
+
+/// Puts an entry in its place by time. Of equal times the later in the journal is the later one.
+fn insert<T: PartialEq>(list: &mut Vec<T>, entry: T, time: impl Fn(&T) -> Stamp) {
+    let at = list.partition_point(|other| time(other) <= time(&entry));
+    let same = list.iter().take(at).rev().take_while(|other| time(other) == time(&entry));
+    if same.into_iter().any(|other| *other == entry) {
+        return;
+    }
+    list.insert(at, entry);
+    if list.len() > KEPT {
+        list.remove(0);
     }
 }

@@ -1,8 +1,7 @@
 //! What a reader of the count should know, and what needs a person.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
+use super::alarms;
+use super::drift::{self, shorten};
 use super::fleet::{Fleet, Job, StateKind};
 use super::merge::How;
 use super::outcome::RewardValue;
@@ -18,6 +17,30 @@ use super::trial::{Problem, ProblemKind, Trial, TrialResult};
 pub enum WarningKind {
     /// A job dir that can not be reached.
     Unreachable,
+    /// Most trials of a job failed alike within minutes.
+    Systemic,
+    /// The operator's own mistake: a wrong key, a wrong model name.
+    Config,
+    /// Several faults of the surroundings within minutes.
+    InfraBurst,
+    /// Episodes without a token.
+    ZeroTokens,
+    /// The verifier never ran its tests.
+    TestsNeverRan,
+    /// A timeout's message disagrees with the clock.
+    TimeoutDisagrees,
+    /// A job of which no trial has begun.
+    NotStarted,
+    /// A trial that does not get going.
+    SlowStart,
+    /// An agent that works beyond its limit.
+    OverBudget,
+    /// A pass that a person should look at.
+    SuspiciousPass,
+    /// Few tokens or episodes in a long timeout.
+    FewTokens,
+    /// An agent ended its own terminal.
+    TerminalKilled,
     /// Two scored trials in one slot, or two records under one id.
     Conflict,
     /// Result with neither reward nor exception.
@@ -55,6 +78,18 @@ impl WarningKind {
     pub fn word(self) -> &'static str {
         match self {
             WarningKind::Unreachable => "unreachable",
+            WarningKind::Systemic => "systemic",
+            WarningKind::Config => "config",
+            WarningKind::InfraBurst => "infra_burst",
+            WarningKind::ZeroTokens => "zero_tokens",
+            WarningKind::TestsNeverRan => "tests_never_ran",
+            WarningKind::TimeoutDisagrees => "timeout_disagrees",
+            WarningKind::NotStarted => "not_started",
+            WarningKind::SlowStart => "slow_start",
+            WarningKind::OverBudget => "over_budget",
+            WarningKind::SuspiciousPass => "suspicious_pass",
+            WarningKind::FewTokens => "few_tokens",
+            WarningKind::TerminalKilled => "terminal_killed",
             WarningKind::Conflict => "conflict",
             WarningKind::Phantom => "phantom",
             WarningKind::Orphaned => "orphaned",
@@ -128,6 +163,7 @@ pub(super) fn all(count: &Count<'_>) -> Vec<Warning> {
             w.problem(problem, false);
         }
     }
+    w.alarms();
     w.trials();
     w.missing();
     for whole in &count.wholes {
@@ -160,6 +196,21 @@ impl Warnings<'_, '_> {
             ProblemKind::Note => "",
         };
         self.push(kind, problem.path.to_string(), format!("{}{next}", problem.message));
+    }
+
+    /// What stands out over all trials of a job; of several moments of one job, the newest.
+    fn alarms(&mut self) {
+        let count = self.count;
+        for whole in &count.wholes {
+            let Some(job) = count.fleet.jobs().get(whole.newest()) else { continue };
+            for alarm in alarms::of_job(job, &count.fleet.alarm_limits, count.now) {
+                let path = match &alarm.trial {
+                    Some(trial) => self.path(whole.newest(), trial),
+                    None => job.facts.dir.display().to_string(),
+                };
+                self.push(alarm.kind, path, alarm.message);
+            }
+        }
     }
 
     fn path(&self, job: usize, trial: &str) -> String {
@@ -367,44 +418,11 @@ impl Warnings<'_, '_> {
         let mut order = count.choice.order.iter().filter_map(|i| count.wholes.get(*i));
         let mut job = || order.next().and_then(|w| count.fleet.jobs().get(w.newest()));
         let Some(base) = job() else { return };
-        let base_tasks = versions(base);
+        let base_dir = base.facts.dir.display().to_string();
         while let Some(other) = job() {
             let dir = other.facts.dir.display().to_string();
-            let base_dir = base.facts.dir.display();
-            let other_tasks = versions(other);
-            let differing: Vec<&str> = other_tasks
-                .iter()
-                .filter(|(task, v)| base_tasks.get(*task).is_some_and(|b| b.differs(v)))
-                .map(|(task, _)| &**task)
-                .collect();
-            if !differing.is_empty() {
-                let message = format!(
-                    "{} tasks have other content than in {base_dir}: {}; their trials do not compare",
-                    differing.len(),
-                    shorten(&differing)
-                );
-                self.push(WarningKind::Drift, dir.clone(), message);
-            }
-            for (what, ours, theirs) in
-                [("agent", &base.facts.agents, &other.facts.agents), ("model", &base.facts.models, &other.facts.models)]
-            {
-                let sorted = |list: &[Arc<str>]| {
-                    let mut list: Vec<Arc<str>> = list.to_vec();
-                    list.sort();
-                    list
-                };
-                if sorted(ours) != sorted(theirs) {
-                    let text = |list: &[Arc<str>]| {
-                        let names: Vec<&str> = list.iter().map(|n| &**n).collect();
-                        if names.is_empty() { "-".to_string() } else { shorten(&names) }
-                    };
-                    let message = format!(
-                        "{what} {} here, {} in {base_dir}: one score over both says nothing about either",
-                        text(theirs),
-                        text(ours)
-                    );
-                    self.push(WarningKind::Drift, dir.clone(), message);
-                }
+            for difference in drift::between(base, other) {
+                self.push(WarningKind::Drift, dir.clone(), difference.sentence(&base_dir));
             }
         }
     }
@@ -427,46 +445,6 @@ fn is_plain(result: &TrialResult, now: Stamp) -> bool {
 
 fn first(order: &[usize]) -> usize {
     order.first().copied().unwrap_or_default()
-}
-
-/// The first names of a list, and how many more there are.
-fn shorten(names: &[&str]) -> String {
-    const SHOWN: usize = 5;
-    let head = names.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => head,
-        more => format!("{head} and {more} more"),
-    }
-}
-
-/// What tells versions of a task apart.
-#[derive(Default)]
-struct Version {
-    digest: Option<Arc<str>>,
-    checksum: Option<Arc<str>>,
-}
-
-impl Version {
-    fn differs(&self, other: &Version) -> bool {
-        match (&self.digest, &other.digest) {
-            (Some(a), Some(b)) => a != b,
-            _ => matches!((&self.checksum, &other.checksum), (Some(a), Some(b)) if a != b),
-        }
-    }
-}
-
-fn versions(job: &Job) -> BTreeMap<Arc<str>, Version> {
-    let mut out: BTreeMap<Arc<str>, Version> = BTreeMap::new();
-    for p in job.facts.planned.iter().flatten() {
-        let version = out.entry(p.task.clone()).or_default();
-        version.digest = version.digest.take().or_else(|| p.digest.clone());
-    }
-    for trial in job.trials.values() {
-        if let Some(sum) = trial.result.as_ref().and_then(|r| r.task_checksum.as_ref()) {
-            out.entry(trial.task.clone()).or_default().checksum.get_or_insert_with(|| sum.clone());
-        }
-    }
-    out
 }
 
 /// One thing that needs a person: all warnings of one kind, or a job that stands still.

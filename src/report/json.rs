@@ -9,6 +9,9 @@
 //! | `totals` | over chosen trials: `planned`, `finished` (results that are not phantoms), `graded` (a primary reward that is a number), `passed`, `partial`, `failed`, `errored` (any exception, those of steps included), `no_reward` (finished, no primary reward), `cancelled`, `phantom`, `orphaned`, `unreadable`; and `duplicate`, the states left out because the same trial is counted elsewhere |
 //! | `scores[]` | `name`, `numerator` (trials or a sum of rewards; null when no finite number), `denominator`, `value` (null for denominator 0), `ci95` ([low, high], Wilson; null where the numerator is no count), `rule` in words |
 //! | `tokens` | over chosen trials with a result: `input` (cached ones included), `cache`, `output` (sums of what was reported, null when nothing was), `known` (trials that reported input or output), `of` (trials with a result) |
+//! | `cost` | over chosen trials with a result: `usd` (null when none reported one), `known`, `of` |
+//! | `wall` | `started_at` of the first chosen trial, `finished_at` of the last, `seconds` between them |
+//! | `times` | over chosen trials with a result, for `trial` and its phases `environment_setup`, `agent_setup`, `agent`, `verifier`: `known` trials, `sum_s`, `median_s`, `max_s` in seconds, null when known of none |
 //! | `warnings[]` | `kind`, `message`, `path`; the worst kind first |
 //! | `eta` | only `status`: `low_s`, `high_s` (seconds, null when not known), `basis`; null when nothing is left or nobody works |
 //! | `attention[]` | only `status`: what needs a person: `kind`, `count`, `message`, `path` (of the first) |
@@ -26,7 +29,8 @@
 //! | `reward` | the primary reward (key `reward`, else the only key) or null |
 //! | `rewards` | key → number, null for one that is no number; null without verifier result |
 //! | `exception_type` | of the trial, else of its first step with one; null without |
-//! | `class` | null until trials are classified |
+//! | `class`, `sub_class`, `rule` | what became of it, and the rule that says so; null where it is not classified |
+//! | `verdict` | the operators' last word on it, else null |
 //! | `n_episodes`, `n_input_tokens`, `n_cache_tokens`, `n_output_tokens`, `cost_usd` | as reported; of a multi-step trial the sum of its steps; null is unknown |
 //! | `started_at`, `finished_at` | UTC, microseconds; the start of an unfinished trial is that of its directory |
 //! | `chosen` | true when it counts |
@@ -36,15 +40,17 @@
 //! escapes; the values stay the same.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::{Serialize, Serializer};
 
 use super::{path_of, trial_of};
+use crate::job::effort::Took;
 use crate::job::eta::Eta;
 use crate::job::tally::{Place, Row, Tally};
 use crate::job::text::{json_for_terminal, mask_secrets};
 use crate::job::warnings::Attention;
-use crate::job::{Fleet, RewardValue, Rewards, Stamp, slots};
+use crate::job::{Fleet, RewardValue, Rewards, Stamp, Verdict, slots};
 
 /// What only `status` adds.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,6 +93,13 @@ pub fn document(fleet: &Fleet, tally: &Tally, status: Option<&StatusPart<'_>>, s
             known: tally.tokens.known,
             of: tally.tokens.of,
         },
+        cost: CostJson { usd: finite(tally.effort.cost.usd), known: tally.effort.cost.known, of: tally.effort.cost.of },
+        wall: WallJson {
+            started_at: tally.effort.started,
+            finished_at: tally.effort.finished,
+            seconds: tally.effort.wall_s(),
+        },
+        times: tally.effort.times().into_iter().map(|(name, took)| (name, TookJson::of(&took))).collect(),
         warnings: tally
             .warnings
             .iter()
@@ -124,6 +137,9 @@ struct Document<'a> {
     totals: TotalsJson,
     scores: Vec<ScoreJson<'a>>,
     tokens: TokensJson,
+    cost: CostJson,
+    wall: WallJson,
+    times: BTreeMap<&'static str, TookJson>,
     warnings: Vec<WarningJson<'a>>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     status: Option<StatusJson<'a>>,
@@ -177,6 +193,9 @@ struct TrialJson<'a> {
     rewards: RewardsJson<'a>,
     exception_type: Option<&'a str>,
     class: Option<&'a str>,
+    sub_class: Option<&'a str>,
+    rule: Option<&'a str>,
+    verdict: Option<&'static str>,
     n_episodes: Option<u32>,
     n_input_tokens: Option<u64>,
     n_cache_tokens: Option<u64>,
@@ -194,6 +213,7 @@ fn trial<'a>(fleet: &'a Fleet, row: &'a Row) -> TrialJson<'a> {
     let job = fleet.jobs().get(row.job);
     let trial = trial_of(fleet, row);
     let result = trial.and_then(|t| t.result.as_ref());
+    let class = job.zip(trial).and_then(|(job, trial)| job.class_of(trial));
     TrialJson {
         job: job.map_or("", |j| &j.facts.name),
         job_dir: job.map_or("".into(), |j| j.facts.dir.to_string_lossy()),
@@ -205,7 +225,10 @@ fn trial<'a>(fleet: &'a Fleet, row: &'a Row) -> TrialJson<'a> {
         reward: finite(result.and_then(|r| r.rewards.primary())),
         rewards: RewardsJson(result.map(|r| &r.rewards)),
         exception_type: result.and_then(|r| r.exception_type()).map(|kind| &**kind),
-        class: None,
+        class: class.map(|c| c.class.word()),
+        sub_class: class.and_then(|c| c.sub.as_deref()),
+        rule: class.map(|c| &*c.rule),
+        verdict: row.verdict.map(Verdict::word),
         n_episodes: result.and_then(|r| r.n_episodes),
         n_input_tokens: result.and_then(|r| r.tokens.input),
         n_cache_tokens: result.and_then(|r| r.tokens.cache),
@@ -286,7 +309,7 @@ fn totals(tally: &Tally) -> TotalsJson {
 
 #[derive(Serialize)]
 struct ScoreJson<'a> {
-    name: &'static str,
+    name: &'a str,
     #[serde(serialize_with = "whole")]
     numerator: Option<f64>,
     denominator: u64,
@@ -297,7 +320,7 @@ struct ScoreJson<'a> {
 
 fn score(score: &crate::job::scores::Score) -> ScoreJson<'_> {
     ScoreJson {
-        name: score.name,
+        name: &score.name,
         numerator: finite(score.numerator),
         denominator: score.denominator,
         value: finite(score.value),
@@ -322,6 +345,37 @@ struct TokensJson {
     output: Option<u64>,
     known: u64,
     of: u64,
+}
+
+#[derive(Serialize)]
+struct CostJson {
+    usd: Option<f64>,
+    known: u64,
+    of: u64,
+}
+
+#[derive(Serialize)]
+struct WallJson {
+    #[serde(serialize_with = "stamp")]
+    started_at: Option<Stamp>,
+    #[serde(serialize_with = "stamp")]
+    finished_at: Option<Stamp>,
+    seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct TookJson {
+    known: u64,
+    sum_s: Option<f64>,
+    median_s: Option<f64>,
+    max_s: Option<f64>,
+}
+
+impl TookJson {
+    fn of(took: &Took) -> TookJson {
+        let sum = (took.known > 0).then_some(took.sum_s);
+        TookJson { known: took.known, sum_s: sum, median_s: took.median_s, max_s: took.max_s }
+    }
 }
 
 #[derive(Serialize)]

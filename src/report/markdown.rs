@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{UNKNOWN, line, number, outcome, quotient, tokens, total_lines, trial_of, value};
+use super::{
+    UNKNOWN, corrected_line, effort_lines, line, number, outcome, quotient, tokens, total_lines, trial_of, value,
+};
 use crate::job::Fleet;
 use crate::job::slots;
 use crate::job::tally::{Place, Tally};
@@ -29,10 +31,11 @@ pub fn tally(fleet: &Fleet, tally: &Tally) -> String {
         let _ = writeln!(out, "\n**{caveat}**");
     }
 
+    let _ = writeln!(out, "\n{}", corrected_line(tally));
     let _ = writeln!(out, "\n| score | passed or sum / of | value | 95 % interval | rule |\n|---|---:|---:|---|---|");
     for score in &tally.scores {
         let (value, interval) = value(score);
-        let cells = [score.name, &quotient(score), &value, &interval, &cell(&score.rule)];
+        let cells = [&*score.name, &quotient(score), &value, &interval, &cell(&score.rule)];
         let _ = writeln!(out, "| {} |", cells.join(" | "));
     }
 
@@ -51,6 +54,9 @@ pub fn tally(fleet: &Fleet, tally: &Tally) -> String {
         n.known,
         n.of
     );
+    for (label, text) in effort_lines(tally) {
+        let _ = writeln!(out, "- {label}: {text}");
+    }
 
     let rows: Vec<_> = tally
         .rows

@@ -13,6 +13,7 @@ use std::borrow::Cow;
 use crate::job::scores::Score;
 use crate::job::tally::{Row, Tally};
 use crate::job::text::{clean, mask_secrets, strip_ansi};
+use crate::job::time;
 use crate::job::{Fleet, Phase, Trial};
 
 /// What is not known.
@@ -84,6 +85,42 @@ fn outcome(trial: Option<&Trial>, phase: Phase) -> Cow<'static, str> {
         Some(kind) => format!("{}, {}", result.grade().word(), line(kind)).into(),
         None => result.grade().word().into(),
     }
+}
+
+/// Money and time, in lines: what it is, and the figures.
+fn effort_lines(tally: &Tally) -> Vec<(&'static str, String)> {
+    let effort = &tally.effort;
+    let cost = &effort.cost;
+    let usd = cost.usd.map_or(UNKNOWN.to_string(), |usd| format!("{usd:.2} USD"));
+    let mut out = vec![("cost", format!("{usd}; known for {} of {} trials", cost.known, cost.of))];
+    if let (Some(start), Some(end), Some(wall)) = (effort.started, effort.finished, effort.wall_s()) {
+        out.push(("wall", format!("{} from {start:.0} to {end:.0}", time::words(wall))));
+    }
+    let phases: Vec<String> = effort
+        .times()
+        .into_iter()
+        .filter_map(|(name, took)| {
+            let (median, max) = (took.median_s?, took.max_s?);
+            Some(format!("{} {} (longest {})", name.replace('_', " "), time::words(median), time::words(max)))
+        })
+        .collect();
+    if !phases.is_empty() {
+        out.push(("time", format!("medians: {}", phases.join(", "))));
+    }
+    out
+}
+
+/// Raw and corrected, side by side.
+fn corrected_line(tally: &Tally) -> String {
+    let by = |name: &str| tally.scores.iter().find(|s| s.name == name);
+    let figure = |name: &str| {
+        by(name).map_or(UNKNOWN.to_string(), |s| {
+            let percent = s.value.map_or(UNKNOWN.to_string(), |v| format!("{:.2} %", 100.0 * v));
+            format!("{} = {percent}", quotient(s))
+        })
+    };
+    let n = tally.corrected.verdicts;
+    format!("raw {} · corrected {} ({n} verdict{})", figure("raw"), figure("corrected"), if n == 1 { "" } else { "s" })
 }
 
 /// The totals in the words of the report, in groups: what they are about, and the counts.

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr;
 
 use super::json::StatusPart;
-use super::{UNKNOWN, line, outcome, quotient, tokens, total_lines, trial_of, value};
+use super::{UNKNOWN, corrected_line, effort_lines, line, outcome, quotient, tokens, total_lines, trial_of, value};
 use crate::job::Fleet;
+use crate::job::scores::open_words;
 use crate::job::tally::{Place, Tally};
 use crate::job::time;
 use crate::job::warnings::Warning;
@@ -158,11 +159,15 @@ fn scores(out: &mut String, tally: &Tally) {
         "all planned trials have ended".to_string()
     };
     field(out, "scores", &note);
+    if tally.corrected.verdicts > 0 {
+        field(out, "", &corrected_line(tally));
+    }
     for score in &tally.scores {
         let (value, interval) = value(score);
         let head = format!("  {:<20}{:>12}   {value:>7}   95 % {interval}", score.name, quotient(score));
         let _ = writeln!(out, "{}", head.trim_end().trim_end_matches("95 % -").trim_end());
-        let rule = score.rule.strip_prefix("partial: ").and_then(|r| r.split_once("; ")).map_or(&*score.rule, |r| r.1);
+        // Said once, above.
+        let rule = score.rule.strip_prefix(&*open_words(&tally.totals)).unwrap_or(&score.rule);
         for part in wrap(rule, WIDTH - 6) {
             let _ = writeln!(out, "      {part}");
         }
@@ -181,6 +186,9 @@ fn token_line(out: &mut String, tally: &Tally) {
         t.of
     );
     field(out, "tokens", &text);
+    for (label, text) in effort_lines(tally) {
+        field(out, label, &text);
+    }
 }
 
 /// Every row that is not a clean pass; those left out are named among the warnings.

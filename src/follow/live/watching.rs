@@ -46,6 +46,18 @@ impl Live<'_> {
         }
     }
 
+    /// Watches the state dir's journals, once there are any.
+    pub(super) fn watch_notes(&mut self) {
+        if self.notes_watched.is_some() || self.polled() {
+            return;
+        }
+        if let Some(notes) = self.follower.env.journals()
+            && self.watches.add(&notes).is_ok()
+        {
+            self.notes_watched = Some(notes);
+        }
+    }
+
     /// Gives up watching a job: it is polled from now on.
     fn fall_back(&mut self, j: usize, error: WatchError) {
         self.unwatch(j);

@@ -4,6 +4,13 @@
 //! to. A line goes out in one write at the end of the file, under a lock where the file system has
 //! them: of two writers at once none loses anything. A line that somebody's death cut short is closed
 //! first.
+//!
+//! [`read()`] puts both places together, whoever wrote there: of several operators' words on a trial the
+//! last one counts, all are kept. [`Verdicts`] writes what a person says of trials. Lines name the
+//! trial's directory and its result id, never a path, so that they hold for a copy of the job dir, too.
+
+mod read;
+mod say;
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -19,6 +26,9 @@ use crate::harbor::write::{Folder, WriteError};
 use crate::job::Stamp;
 use crate::job::text::mask_secrets;
 
+pub use read::{Reading, place_name, read, state_files};
+pub use say::{Saying, Subject, Verdicts, Written};
+
 /// Its name in a job dir.
 pub const JOURNAL: &str = "pilothouse.jsonl";
 /// Longest wait for another writer.
@@ -33,7 +43,7 @@ pub struct Note {
     pub time: String,
     /// `user@host`.
     pub operator: String,
-    /// What was done: `stop`, `quarantine`, `remove`, `undo`.
+    /// What was done: `stop`, `quarantine`, `remove`, `undo`, `requeue`, `verdict`, `note`.
     pub act: String,
     /// To what.
     pub subject: String,
@@ -47,6 +57,18 @@ pub struct Note {
     /// Where the thing is now, for what was moved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub place: Option<PathBuf>,
+    /// Result id of the trial that was looked at; none for a trial without result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result_id: Option<String>,
+    /// Of `verdict`: its word, or `none` for one that was taken back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<String>,
+    /// Class of the trial at that time, with its sub-class: `infra/docker`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// The rule that gave the class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
 }
 
 impl Note {
@@ -62,6 +84,10 @@ impl Note {
             why: why.to_string(),
             result: String::new(),
             place: None,
+            result_id: None,
+            verdict: None,
+            class: None,
+            rule: None,
         }
     }
 
@@ -96,6 +122,13 @@ fn name_of(uid: u32) -> String {
     name.map_or_else(|| format!("uid {uid}"), str::to_string)
 }
 
+/// Name of a journal's file in the state dir.
+fn file_of(name: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let stem: String = name.trim_start_matches('.').chars().map(plain).take(120).collect();
+    format!("{}.jsonl", if stem.is_empty() { "unnamed" } else { &stem })
+}
+
 /// A journal that is open for appending.
 #[derive(Debug)]
 pub struct Journal {
@@ -110,13 +143,19 @@ impl Journal {
     /// # Errors
     /// When neither place can be appended to; nothing should be done then.
     pub fn open(job_dir: &Path, state_dir: Option<&Path>, job_id: &str) -> Result<Journal, WriteError> {
+        match Journal::beside(job_dir) {
+            Ok(journal) => Ok(journal),
+            Err(why) => Journal::in_state(state_dir.ok_or(why)?, job_id),
+        }
+    }
+
+    /// Opens the journal in a job dir.
+    ///
+    /// # Errors
+    /// When it can not be appended to there.
+    pub fn beside(job_dir: &Path) -> Result<Journal, WriteError> {
         let folder = Folder::open(job_dir)?;
-        let why = match Journal::within(folder.dir(), &job_dir.join(JOURNAL), JOURNAL) {
-            Ok(journal) => return Ok(journal),
-            Err(why) => why,
-        };
-        let Some(state_dir) = state_dir else { return Err(why) };
-        Journal::in_state(state_dir, job_id)
+        Journal::within(folder.dir(), &job_dir.join(JOURNAL), JOURNAL)
     }
 
     /// Opens a journal of the state dir, for what belongs to no job dir.
@@ -126,9 +165,7 @@ impl Journal {
     pub fn in_state(state_dir: &Path, name: &str) -> Result<Journal, WriteError> {
         std::fs::create_dir_all(state_dir).map_err(|e| WriteError::of(state_dir, &e))?;
         let place = Folder::open(state_dir)?.make_or_open("journal", 0o700)?;
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-        let stem: String = name.trim_start_matches('.').chars().map(plain).take(120).collect();
-        let file = format!("{}.jsonl", if stem.is_empty() { "unnamed" } else { &stem });
+        let file = file_of(name);
         Journal::within(place.dir(), &place.path().join(&file), &file)
     }
 
@@ -160,8 +197,17 @@ impl Journal {
     /// # Errors
     /// When it can not be written.
     pub fn write(&mut self, note: &Note) -> Result<(), WriteError> {
+        self.write_all(std::slice::from_ref(note))
+    }
+
+    /// Appends several notes, in one write.
+    ///
+    /// # Errors
+    /// When they can not be written; some of them may be there nevertheless.
+    pub fn write_all(&mut self, notes: &[Note]) -> Result<(), WriteError> {
+        let lines: Vec<u8> = notes.iter().flat_map(Note::line).collect();
         let locked = self.lock();
-        let done = self.append(&note.line());
+        let done = self.append(&lines);
         if locked {
             let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
         }

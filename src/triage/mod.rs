@@ -1,0 +1,172 @@
+//! Why a trial ended as it did: the rules of `error-classes.toml` over the evidence of its files.
+//!
+//! [`Classifier::classify`] looks at one finished trial: what its result says, which phases it reached,
+//! what the clocks say, whether tests ran, and only then at the words of logs. It names the rule that
+//! decided and the lines that it rests on. A clean pass costs two looks at its verifier's files.
+//!
+//! | part | what |
+//! |---|---|
+//! | [`rules`] | the table: conditions → class; read from TOML, the operator's own file before the shipped one |
+//! | [`evidence`] | the trial's files, read on demand, by heads and tails, never through a link |
+//! | [`tests_run`] | did tests run at all |
+//! | [`survey`] | all trials of a fleet, in parallel |
+
+pub mod evidence;
+pub mod facts;
+pub mod rules;
+pub mod survey;
+pub mod tests_run;
+
+mod flags;
+mod pattern;
+mod source;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use self::evidence::Gathered;
+use self::facts::Facts;
+pub use self::rules::{Rules, RulesError};
+use crate::harbor::Dir;
+use crate::job::policy::ErrorPolicy;
+use crate::job::{AlarmLimits, Class, Classification, Excerpt, Flag, Grade, JobFacts, Trial, Verdict, phase};
+
+/// Says of each trial what became of it. Cheap to share between threads.
+#[derive(Debug, Clone)]
+pub struct Classifier {
+    rules: Arc<Rules>,
+}
+
+impl Default for Classifier {
+    fn default() -> Classifier {
+        Classifier::shipped()
+    }
+}
+
+impl Classifier {
+    /// With the rules that come with the program.
+    pub fn shipped() -> Classifier {
+        Classifier { rules: Arc::new(Rules::shipped()) }
+    }
+
+    /// With the operator's own files before the shipped rules, the first file first.
+    ///
+    /// # Errors
+    /// Where a file can not be read or is wrong: file, line, and what is allowed.
+    pub fn load(files: &[std::path::PathBuf]) -> Result<Classifier, RulesError> {
+        Ok(Classifier { rules: Arc::new(Rules::load(files)?) })
+    }
+
+    /// The rules.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// Thresholds of the alarms.
+    pub fn alarm_limits(&self) -> AlarmLimits {
+        self.rules.alarms
+    }
+
+    /// The class of a trial that has a result; of one without, what it is when nobody will write one
+    /// any more (`orphaned`).
+    pub fn classify(&self, job_dir: &Path, job: &JobFacts, trial: &Trial) -> Classification {
+        let Some(result) = trial.result.as_deref() else { return orphaned(trial) };
+        let dir = Dir::open(job_dir).and_then(|dir| dir.sub(&trial.name));
+        let mut gathered = Gathered::new(dir.ok(), trial, result);
+        let facts = Facts::of(job, trial, result, &self.rules.alarms, &mut gathered);
+        let mut class = self.decide(&facts, result, &mut gathered);
+        flags::add(&mut class, &facts, result, trial, &mut gathered, &self.rules.alarms);
+        class.harbor_differs = differs(class.class, result.exception_type().map(|k| &**k));
+        class
+    }
+
+    fn decide(&self, facts: &Facts, result: &crate::job::TrialResult, gathered: &mut Gathered<'_>) -> Classification {
+        let made = |class: Class, rule: &str, why: &str, suggested, evidence| Classification {
+            result_id: result.id.clone(),
+            class,
+            sub: None,
+            rule: rule.into(),
+            why: why.into(),
+            evidence,
+            flags: Vec::new(),
+            suggested,
+            harbor_differs: None,
+        };
+        let summary = |text: String| vec![Excerpt { path: "result.json".into(), line: None, text: text.into() }];
+        if result.grade() == Grade::Passed {
+            return made(Class::Passed, "reward-1", "reward 1", None, summary(facts.words()));
+        }
+        if result.is_cancelled() {
+            let why = "stopped by a person, or with its job";
+            return made(Class::Cancelled, "cancelled", why, None, summary(facts.words()));
+        }
+        if result.is_phantom() {
+            let why = "a result with neither reward nor exception: it was cut off, and does not count as done";
+            return made(Class::Phantom, "phantom", why, None, summary(facts.words()));
+        }
+        for rule in self.rules.list() {
+            if let Some(evidence) = rule.holds(facts, gathered) {
+                let mut class = made(rule.class, &rule.name, &rule.why, rule.suggested, evidence);
+                class.sub = rule.sub.clone();
+                class.flags = rule.flags.clone();
+                class.evidence.extend(summary(facts.words()));
+                return class;
+            }
+        }
+        if result.grade() == Grade::Partial {
+            return made(Class::Partial, "partial", "a reward between 0 and 1", None, summary(facts.words()));
+        }
+        let why = "nothing in its files says why";
+        made(Class::Unclassified, "nothing", why, Some(Verdict::Inconclusive), summary(facts.words()))
+    }
+}
+
+/// What a trial without result is when nobody is left who would write one.
+pub fn orphaned(trial: &Trial) -> Classification {
+    let reached = trial.evidence.as_deref().map_or("-", |e| phase::of_evidence(e).word());
+    let file = trial.evidence.as_deref().map_or(".", phase::evidence_file);
+    let kind = trial.evidence.as_deref().and_then(|e| e.exception.as_ref()).and_then(|e| e.kind.clone());
+    let text = match kind {
+        Some(kind) => format!("no result; the last phase that shows is {reached}; exception.txt names {kind}"),
+        None => format!("no result; the last phase that shows is {reached}"),
+    };
+    Classification {
+        result_id: None,
+        class: Class::Orphaned,
+        sub: None,
+        rule: "orphaned".into(),
+        why: "no result, and nobody alive who would write one".into(),
+        evidence: vec![Excerpt { path: file.into(), line: None, text: text.into() }],
+        flags: Vec::new(),
+        suggested: None,
+        harbor_differs: None,
+    }
+}
+
+/// What a class means for trying again and for the reward.
+fn meaning(class: Class) -> Option<(bool, bool)> {
+    Some(match class {
+        Class::Infra | Class::Phantom | Class::Orphaned => (true, false),
+        Class::Config | Class::Cancelled | Class::VerifierTimeout | Class::VerifierError => (false, false),
+        Class::Passed
+        | Class::Partial
+        | Class::Failed
+        | Class::AgentTimeout
+        | Class::AgentError
+        | Class::ContextExceeded => (false, true),
+        Class::Unclassified => return None,
+    })
+}
+
+/// Harbor's policy, where it would try again what should not be, or the other way round, or count a
+/// reward that should not count, or the other way round.
+fn differs(class: Class, kind: Option<&str>) -> Option<ErrorPolicy> {
+    let policy = ErrorPolicy::of(kind?);
+    let (retry, valid) = meaning(class)?;
+    (policy.should_retry != retry || policy.has_valid_reward != valid).then_some(policy)
+}
+
+/// True for a class that triage goes through: all but clean passes.
+pub fn is_clean(class: &Classification) -> bool {
+    class.class == Class::Passed && !class.flags.iter().any(|f: &Flag| f.is_suspicious_pass())
+}
