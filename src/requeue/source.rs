@@ -307,13 +307,13 @@ fn places(
 /// Where a job was started, by its relative `jobs_dir`; None where that does not tell.
 pub(super) fn base_of(config: Option<&Value>, source: &Path) -> Option<PathBuf> {
     let named = config.and_then(|c| c.get("jobs_dir")).and_then(Value::as_str).unwrap_or("jobs");
-    let named = Path::new(named);
+    let parts = Path::new(named).components().filter(|c| !matches!(c, std::path::Component::CurDir));
+    let named: PathBuf = parts.collect();
     let parent = source.parent()?;
-    if named.is_absolute() || !parent.ends_with(named) {
+    if named.is_absolute() || !parent.ends_with(&named) {
         return None;
     }
-    let depth = named.components().filter(|c| !matches!(c, std::path::Component::CurDir)).count();
-    parent.ancestors().nth(depth).map(Path::to_path_buf)
+    parent.ancestors().nth(named.components().count()).map(Path::to_path_buf)
 }
 
 /// The Harbor program: as named, else on the PATH; absolute.
