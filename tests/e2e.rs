@@ -13,6 +13,8 @@ mod sizes;
 mod steady;
 #[path = "e2e/tmux.rs"]
 mod tmux;
+#[path = "e2e/triage.rs"]
+mod triage;
 
 use std::path::Path;
 use std::time::Duration;

@@ -5,12 +5,16 @@
 #[path = "support/fleet.rs"]
 #[allow(dead_code)]
 mod build;
+#[path = "screen/requeue.rs"]
+mod requeue;
 #[path = "screen/scenes.rs"]
 mod scenes;
 #[path = "support/screen.rs"]
 mod screen;
 #[path = "screen/steer.rs"]
 mod steer;
+#[path = "screen/triage.rs"]
+mod triage;
 
 use pilothouse::app::key::Key;
 use pilothouse::app::message::Msg;

@@ -573,7 +573,7 @@ fn the_thread_answers_and_drops_what_is_superseded() {
 #[test]
 fn wishes_to_a_player_that_hangs_are_joined_and_bounded() {
     use pilothouse::app::replay::{Request as Play, Source};
-    let source = Source { path: PathBuf::new(), title: String::new(), episode: None };
+    let source = Source { path: PathBuf::new(), title: String::new(), episode: None, moment: None };
     let (asker, inbox) = inbox();
     let take = || inbox.take(Some(Duration::ZERO)).unwrap();
     asker.put(Play::Toggle);

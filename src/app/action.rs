@@ -16,6 +16,12 @@ pub enum Context {
     Replay,
     /// A stop and its audit.
     Stop,
+    /// Triage.
+    Triage,
+    /// The plan of a requeue.
+    Requeue,
+    /// What a resume by Harbor would do.
+    Preview,
 }
 
 impl Context {
@@ -27,6 +33,9 @@ impl Context {
             Context::Trial => "one trial",
             Context::Replay => "replay",
             Context::Stop => "a stop and its audit",
+            Context::Triage => "triage",
+            Context::Requeue => "the plan of a requeue",
+            Context::Preview => "the preview of a resume",
         }
     }
 }
@@ -43,6 +52,7 @@ pub enum Action {
     Suspend,
     ViewTrials,
     ViewErrors,
+    ViewTriage,
     ViewLog,
     ViewJobs,
     NextAttention,
@@ -66,6 +76,19 @@ pub enum Action {
     SlotsMore,
     SlotsLess,
     CancelTrial,
+    Verdict,
+    Note,
+    Undo,
+    Bulk,
+    Similar,
+    NextOpen,
+    ShowVerifier,
+    ShowException,
+    ShowLog,
+    Mark,
+    Requeue,
+    RequeueInfra,
+    ResumePreview,
     Stop,
     MendAll,
     Refresh,
@@ -127,6 +150,14 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Global, A::NextAttention, "attention", "go to the next thing that needs you", [Char('!')], "attention"),
     spec!(Global, A::ViewTrials, "view.trials", "trials (home)", [Char('1')], ""),
     spec!(Global, A::ViewErrors, "view.errors", "errors by exception type", [Char('3')], ""),
+    spec!(
+        Global,
+        A::ViewTriage,
+        "view.triage",
+        "triage: all that is not a clean pass, worst first",
+        [Char('4'), Char('t')],
+        ""
+    ),
     spec!(Global, A::ViewLog, "view.log", "warnings: all that is odd in these job dirs", [Char('5')], ""),
     spec!(Global, A::ViewJobs, "view.jobs", "jobs", [Char('6')], ""),
     spec!(Global, A::Copy, "copy", "copy the path of what is selected", [Char('y')], ""),
@@ -143,7 +174,7 @@ pub const ACTIONS: &[Spec] = &[
         List,
         A::Filter,
         "filter",
-        "filter: words, field:value, !not (phase, outcome, exception, task, job)",
+        "filter: words, field:value, !not (phase, outcome, exception, task, job, class, sub, verdict, flag, overlaps)",
         [Char('/')],
         "filter"
     ),
@@ -165,6 +196,32 @@ pub const ACTIONS: &[Spec] = &[
     spec!(List, A::SlotsMore, "slots.more", "a job run here: one trial slot more (-n)", [Char('+')], ""),
     spec!(List, A::SlotsLess, "slots.less", "a job run here: one slot less; what runs runs on", [Char('-')], ""),
     spec!(List, A::CancelTrial, "trial.cancel", "a job run here: cancel this trial (asks)", [Char('X')], ""),
+    spec!(List, A::Verdict, "verdict", "say what this trial is: a verdict, by its letter", [Char('v')], ""),
+    spec!(List, A::Mark, "mark", "mark this row, or take the mark away", [Char(' ')], ""),
+    spec!(
+        List,
+        A::Requeue,
+        "requeue",
+        "run the marked trials again, or this one: shows the plan",
+        [Char('r')],
+        "requeue"
+    ),
+    spec!(
+        List,
+        A::RequeueInfra,
+        "requeue.infra",
+        "run all again that failed for their surroundings: shows the plan",
+        [Char('R')],
+        ""
+    ),
+    spec!(
+        List,
+        A::ResumePreview,
+        "resume.preview",
+        "what harbor job resume would do to this job (changes nothing)",
+        [Char('P')],
+        ""
+    ),
     spec!(List, A::Stop, "stop", "stop the job (asks); audit what a stop left", [Char('s')], "stop"),
     spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
     spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
@@ -186,6 +243,7 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Trial, A::PrevMatch, "match.prev", "previous match", [Char(',')], ""),
     spec!(Trial, A::OpenReplay, "trial.replay", "replay the terminal recording at this episode", [Char('c')], "replay"),
     spec!(Trial, A::Live, "trial.live", "live output of the running step: agent, then tests", [Char('w')], "watch"),
+    spec!(Trial, A::Verdict, "trial.verdict", "say what this trial is: a verdict, by its letter", [Char('v')], ""),
     spec!(Trial, A::CancelTrial, "trial.cancel.this", "a job run here: cancel this trial (asks)", [Char('X')], ""),
     spec!(Trial, A::Stop, "trial.stop", "stop the job (asks); audit what a stop left", [Char('s')], ""),
     spec!(Replay, A::PlayPause, "play", "play or pause", [Char(' '), Char('p')], "play"),
@@ -219,6 +277,110 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Stop, A::PageUp, "finding.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
     spec!(Stop, A::Top, "finding.first", "first finding", [Char('g'), Key::Home], ""),
     spec!(Stop, A::Bottom, "finding.last", "last finding", [Char('G'), Key::End], ""),
+    spec!(
+        Triage,
+        A::Verdict,
+        "triage.verdict",
+        "say what this one is: v, then a letter; goes on to the next",
+        [Char('v')],
+        "verdict"
+    ),
+    spec!(Triage, A::Undo, "undo", "undo the last verdict of this session", [Char('u')], "undo"),
+    spec!(Triage, A::Note, "note", "add a note to this one", [Char('n')], "note"),
+    spec!(Triage, A::Down, "item.next", "next item", [Char('j'), Key::Down], ""),
+    spec!(Triage, A::Up, "item.prev", "previous item", [Char('k'), Key::Up], ""),
+    spec!(Triage, A::NextOpen, "item.open", "next one without a verdict", [Char('.')], ""),
+    spec!(Triage, A::Top, "item.first", "first item", [Char('g'), Key::Home], ""),
+    spec!(Triage, A::Bottom, "item.last", "last item", [Char('G'), Key::End], ""),
+    spec!(Triage, A::PageDown, "evidence.down", "scroll the evidence down", [Ctrl('d'), Key::PageDown], ""),
+    spec!(Triage, A::PageUp, "evidence.up", "scroll it up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Triage, A::Open, "triage.trial", "the trial: its steps", [Key::Enter, Char('l')], "open"),
+    spec!(
+        Triage,
+        A::OpenReplay,
+        "triage.replay",
+        "the terminal recording, at its exception or last activity",
+        [Char('c')],
+        "replay"
+    ),
+    spec!(Triage, A::ShowVerifier, "triage.verifier", "the verifier: cases and output", [Char('o')], "verifier"),
+    spec!(Triage, A::ShowException, "triage.exception", "the exception", [Char('e')], "exception"),
+    spec!(Triage, A::ShowLog, "triage.log", "the agent's log", [Char('w')], "log"),
+    spec!(
+        Triage,
+        A::Similar,
+        "similar",
+        "only those that failed alike: same rule, or same exception type; again: all",
+        [Char('f')],
+        "alike"
+    ),
+    spec!(Triage, A::Filter, "triage.filter", "filter, in the words of the trials list", [Char('/')], "filter"),
+    spec!(Triage, A::ClearFilter, "triage.all", "show all again", [Char('F')], ""),
+    spec!(
+        Triage,
+        A::Bulk,
+        "bulk",
+        "one verdict for all shown that have none (asks for a reason, names them)",
+        [Char('b')],
+        "bulk"
+    ),
+    spec!(Triage, A::Mark, "triage.mark", "mark this one, or take the mark away", [Char(' ')], ""),
+    spec!(
+        Triage,
+        A::Requeue,
+        "triage.requeue",
+        "run the marked trials again, or this one: shows the plan",
+        [Char('r')],
+        "requeue"
+    ),
+    spec!(
+        Triage,
+        A::RequeueInfra,
+        "triage.requeue.infra",
+        "run all again that failed for their surroundings: shows the plan",
+        [Char('R')],
+        ""
+    ),
+    spec!(
+        Triage,
+        A::ResumePreview,
+        "triage.resume.preview",
+        "what harbor job resume would do to this job (changes nothing)",
+        [Char('P')],
+        ""
+    ),
+    spec!(Triage, A::Zoom, "triage.zoom", "the item alone, or the list beside it", [Char('z'), Key::Tab], ""),
+    spec!(Triage, A::Stop, "triage.stop", "stop the job (asks); audit what a stop left", [Char('s')], ""),
+    spec!(Triage, A::Acts, "triage.acts", "what can be done with this", [Char('x')], ""),
+    spec!(Preview, A::Down, "preview.down", "down", [Char('j'), Key::Down], ""),
+    spec!(Preview, A::Up, "preview.up", "up", [Char('k'), Key::Up], ""),
+    spec!(Preview, A::PageDown, "preview.page.down", "a page down", [Char(' '), Ctrl('d'), Key::PageDown], "scroll"),
+    spec!(Preview, A::PageUp, "preview.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Preview, A::Top, "preview.first", "to the top", [Char('g'), Key::Home], ""),
+    spec!(Preview, A::Bottom, "preview.last", "to the end", [Char('G'), Key::End], ""),
+    spec!(Preview, A::Refresh, "preview.again", "look again", [Char('r')], "look again"),
+    spec!(
+        Preview,
+        A::RequeueInfra,
+        "preview.requeue",
+        "the safer way: run all again that failed for their surroundings",
+        [Char('R')],
+        "requeue instead"
+    ),
+    spec!(Requeue, A::Open, "requeue.choose", "do what has the focus", [Key::Enter, Char('l')], "choose"),
+    spec!(Requeue, A::Down, "requeue.down", "next choice", [Char('j'), Key::Down], ""),
+    spec!(Requeue, A::Up, "requeue.up", "previous choice", [Char('k'), Key::Up], ""),
+    spec!(
+        Requeue,
+        A::PageDown,
+        "requeue.page.down",
+        "scroll the plan down",
+        [Char(' '), Ctrl('d'), Key::PageDown],
+        "scroll"
+    ),
+    spec!(Requeue, A::PageUp, "requeue.page.up", "scroll it up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Requeue, A::Top, "requeue.first", "first choice", [Char('g'), Key::Home], ""),
+    spec!(Requeue, A::Bottom, "requeue.last", "last choice", [Char('G'), Key::End], ""),
 ];
 
 /// What a key means in a context: the context's own table first, then the global one.
@@ -248,7 +410,16 @@ mod tests {
 
     #[test]
     fn no_key_means_two_things_in_one_context() {
-        for context in [Context::Global, Context::List, Context::Trial, Context::Replay, Context::Stop] {
+        for context in [
+            Context::Global,
+            Context::List,
+            Context::Trial,
+            Context::Replay,
+            Context::Stop,
+            Context::Triage,
+            Context::Requeue,
+            Context::Preview,
+        ] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {
                 for key in spec.keys {

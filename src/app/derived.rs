@@ -9,7 +9,7 @@ use crate::job::fleet::StateKind;
 use crate::job::tally::{self, Tally};
 use crate::job::text::mask_secrets;
 use crate::job::warnings::WarningKind;
-use crate::job::{Fleet, JobKey, JobState, Stamp, TrialKey};
+use crate::job::{Class, Fleet, JobKey, JobState, Stamp, TrialKey};
 
 /// How several jobs are counted together; where no default applies the screen counts them side by
 /// side and says so.
@@ -50,8 +50,12 @@ pub struct ErrorGroup {
     pub graded: usize,
     /// Filter that shows them.
     pub filter: String,
-    /// True for exception types, false for other odd ends.
+    /// True for exception types, false for other odd ends and for classes.
     pub is_exception: bool,
+    /// The class, in lines that count by class.
+    pub class: Option<Class>,
+    /// What it means for the count, or what can be done.
+    pub hint: String,
 }
 
 /// Everything derived.
@@ -158,13 +162,71 @@ fn target(fleet: &Fleet, path: &str) -> Option<TrialKey> {
     })
 }
 
+/// What a class means for whoever reads the errors, in few words.
+fn meaning(class: Class) -> &'static str {
+    match class {
+        Class::Infra => "R requeue",
+        Class::Config => "mend it first",
+        Class::AgentTimeout | Class::AgentError | Class::ContextExceeded | Class::Failed | Class::Partial => "valid",
+        Class::VerifierTimeout | Class::VerifierError | Class::Unclassified | Class::Phantom | Class::Orphaned => {
+            "t look"
+        }
+        Class::Cancelled => "stopped",
+        Class::Passed => "solved",
+    }
+}
+
+/// A group with the classes of its rows.
+struct Gathered {
+    group: ErrorGroup,
+    classes: BTreeMap<(usize, Class), (usize, Option<Arc<str>>)>,
+}
+
+/// `docker  infra → R requeue`, `2 infra, 1 failed`.
+fn hint(gathered: &Gathered) -> String {
+    let mut classes = gathered.classes.iter();
+    match (classes.next(), classes.next()) {
+        (None, _) => String::new(),
+        (Some(((_, class), (n, sub))), None) if *n == gathered.group.n => {
+            let sub = sub.as_ref().map(|sub| format!("{sub} ")).unwrap_or_default();
+            format!("{sub}{} → {}", class.word(), meaning(*class))
+        }
+        _ => {
+            let each = gathered.classes.iter().map(|((_, class), (n, _))| format!("{n} {}", class.word()));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
 /// Adds what is counted over the rows.
 pub fn finish(derived: &mut Derived, rows: &[Row]) {
-    let mut groups: BTreeMap<(bool, Arc<str>), ErrorGroup> = BTreeMap::new();
+    let mut groups: BTreeMap<(bool, Arc<str>), Gathered> = BTreeMap::new();
+    let mut classes: BTreeMap<(usize, Option<Arc<str>>), ErrorGroup> = BTreeMap::new();
     for row in rows.iter().filter(|r| r.superseded.is_none()) {
         if let Some(slot) = Outcome::ALL.iter().position(|o| *o == row.outcome).and_then(|i| derived.counts.get_mut(i))
         {
             *slot += 1;
+        }
+        let count = |group: &mut ErrorGroup| {
+            group.n += 1;
+            group.graded += usize::from(row.reward.is_some());
+            group.solved += usize::from(row.reward == Some(1.0));
+        };
+        let of_class = row.class.as_ref().filter(|c| c.class != Class::Passed);
+        if let Some(class) = of_class {
+            let whole = super::triage::class_words(class);
+            let exact = class.sub.as_ref().map(|sub| format!(" sub:={sub}")).unwrap_or_default();
+            let group = classes.entry((class.class.turn(), class.sub.clone())).or_insert_with(|| ErrorGroup {
+                kind: format!("class {whole}").into(),
+                n: 0,
+                solved: 0,
+                graded: 0,
+                filter: format!("class:={}{exact}", class.class.word()),
+                is_exception: false,
+                class: Some(class.class),
+                hint: format!("→ {}", meaning(class.class)),
+            });
+            count(group);
         }
         let (is_exception, kind, filter) = match (&row.exception, row.outcome) {
             (Some(kind), _) => (true, kind.clone(), format!("exception:{kind}")),
@@ -173,18 +235,30 @@ pub fn finish(derived: &mut Derived, rows: &[Row]) {
             }
             _ => continue,
         };
-        let group = groups.entry((is_exception, kind.clone())).or_insert_with(|| ErrorGroup {
-            kind,
-            n: 0,
-            solved: 0,
-            graded: 0,
-            filter,
-            is_exception,
+        let gathered = groups.entry((is_exception, kind.clone())).or_insert_with(|| Gathered {
+            group: ErrorGroup {
+                kind,
+                n: 0,
+                solved: 0,
+                graded: 0,
+                filter,
+                is_exception,
+                class: None,
+                hint: String::new(),
+            },
+            classes: BTreeMap::new(),
         });
-        group.n += 1;
-        group.graded += usize::from(row.reward.is_some());
-        group.solved += usize::from(row.reward == Some(1.0));
+        count(&mut gathered.group);
+        if let Some(class) = &row.class {
+            let of = gathered.classes.entry((class.class.turn(), class.class)).or_insert((0, class.sub.clone()));
+            of.0 += 1;
+            if of.1 != class.sub {
+                of.1 = None;
+            }
+        }
     }
-    derived.errors = groups.into_values().collect();
+    let told = |gathered: Gathered| ErrorGroup { hint: hint(&gathered), ..gathered.group };
+    derived.errors = groups.into_values().map(told).collect();
     derived.errors.sort_by(|a, b| b.n.cmp(&a.n).then_with(|| a.kind.cmp(&b.kind)));
+    derived.errors.extend(classes.into_values());
 }

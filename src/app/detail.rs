@@ -5,6 +5,7 @@
 
 pub mod about;
 pub mod doc;
+pub mod evidence;
 mod files;
 mod find;
 mod live;
@@ -22,7 +23,7 @@ pub use self::protocol::{At, Facts, FileKind, FileRow, Head, Part, Place, Reply,
 use super::action::Action;
 use super::effect::Effect;
 use super::model::Room;
-use crate::job::{Stamp, Trial, TrialKey};
+use crate::job::{Job, Stamp, Trial, TrialKey};
 
 /// Step heads that are held at a time.
 pub const HEADS: usize = 240;
@@ -42,14 +43,16 @@ pub enum Tab {
     Log,
     /// All files.
     Files,
+    /// Class, rule, what it rests on, what was said.
+    Evidence,
     /// Identity, limits, problems.
     About,
 }
 
 impl Tab {
     /// All tabs, in order.
-    pub const ALL: [Tab; 7] =
-        [Tab::Steps, Tab::Episode, Tab::Verifier, Tab::Exception, Tab::Log, Tab::Files, Tab::About];
+    pub const ALL: [Tab; 8] =
+        [Tab::Steps, Tab::Episode, Tab::Verifier, Tab::Exception, Tab::Log, Tab::Files, Tab::Evidence, Tab::About];
 
     /// The word on the tab.
     pub fn word(self) -> &'static str {
@@ -60,6 +63,7 @@ impl Tab {
             Tab::Exception => "Exception",
             Tab::Log => "Log",
             Tab::Files => "Files",
+            Tab::Evidence => "Evidence",
             Tab::About => "About",
         }
     }
@@ -81,12 +85,14 @@ pub enum Slot {
     Exception,
     Log,
     File,
+    Evidence,
     About,
 }
 
 impl Slot {
     /// All of them.
-    pub const ALL: [Slot; 6] = [Slot::Episode, Slot::Verifier, Slot::Exception, Slot::Log, Slot::File, Slot::About];
+    pub const ALL: [Slot; 7] =
+        [Slot::Episode, Slot::Verifier, Slot::Exception, Slot::Log, Slot::File, Slot::Evidence, Slot::About];
 }
 
 /// How a search stands.
@@ -243,6 +249,7 @@ impl TrialView {
             Tab::Exception => Some(Slot::Exception),
             Tab::Log => Some(Slot::Log),
             Tab::Files => self.files.open.is_some().then_some(Slot::File),
+            Tab::Evidence => Some(Slot::Evidence),
             Tab::About => Some(Slot::About),
         }
     }
@@ -310,7 +317,7 @@ impl TrialView {
 
     /// Asks for the text of a slot again, at its present place.
     fn again(&mut self, slot: Slot) -> Vec<Effect> {
-        if slot == Slot::About {
+        if matches!(slot, Slot::Evidence | Slot::About) {
             return Vec::new();
         }
         if slot == Slot::Episode {
@@ -496,6 +503,13 @@ impl TrialView {
         let (width, height) = body(self.size);
         let doc = about::doc(&self.dir, self.facts.as_ref(), &self.summary);
         self.pane_mut(Slot::About).set(doc, width, height);
+    }
+
+    /// What is said of the trial: its class and the verdicts.
+    pub fn judge(&mut self, job: &Job, trial: &Trial) {
+        let (width, height) = body(self.size);
+        let doc = evidence::doc(job, trial);
+        self.pane_mut(Slot::Evidence).set(doc, width, height);
     }
 
     /// Index (from 0) of the episode that the cursor is in, for the replay.

@@ -1,5 +1,7 @@
 //! What `update` wants done; run by [`super::runtime`].
 
+use std::path::PathBuf;
+
 use super::detail;
 use super::helm;
 use super::replay;
@@ -24,6 +26,8 @@ pub enum Effect {
     Detail(detail::Request),
     /// Ask the player.
     Replay(replay::Request),
+    /// Follow this directory, too.
+    Follow(PathBuf),
     /// Steer a job.
     Helm(helm::Order),
 }

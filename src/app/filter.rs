@@ -1,11 +1,14 @@
 //! The filter language of the trials list.
 //!
 //! Words are joined by "and"; each is a part of the trial's name, task, exception type or job, or
-//! `field:value` with the fields `phase`, `outcome`, `exception`, `task`, `trial`, `job`, `reward`;
-//! `!` before a word turns it round. `reward` takes `reward:1`, `reward:<1`, `reward:>0`,
-//! `reward:none`. Case does not matter.
+//! `field:value` with the fields `phase`, `outcome`, `exception`, `task`, `trial`, `job`, `reward`,
+//! `class`, `sub`, `rule`, `flag`, `verdict`, `overlaps`; `!` before a word turns it round. `reward` takes
+//! `reward:1`, `reward:<1`, `reward:>0`, `reward:none`; `exception`, `class`, `sub`, `flag` and `verdict`
+//! take `any` and `none`; `=` before a value wants the whole of it. `overlaps:14:05-14:40` are the
+//! trials that ran at that time of any day, UTC. Case does not matter.
 
 use super::rows::Row;
+use crate::job::Stamp;
 
 /// A parsed filter.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +32,19 @@ enum Test {
     Trial(String),
     Job(String),
     Reward(RewardTest),
+    Class(String),
+    Sub(String),
+    Rule(String),
+    Flag(String),
+    Verdict(String),
+    Overlaps(Window),
+}
+
+/// Seconds of a day, from and to; beyond midnight where `to` is the smaller.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Window {
+    from: i64,
+    to: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -59,9 +75,16 @@ impl Filter {
                         "trial" => Test::Trial(value),
                         "job" => Test::Job(value),
                         "reward" => Test::Reward(reward_test(&value)?),
+                        "class" => Test::Class(value),
+                        "sub" => Test::Sub(value),
+                        "rule" => Test::Rule(value),
+                        "flag" => Test::Flag(value),
+                        "verdict" => Test::Verdict(value),
+                        "overlaps" => Test::Overlaps(window(&value)?),
                         other => {
                             return Err(format!(
-                                "no field `{other}`: use phase, outcome, exception, task, trial, job or reward"
+                                "no field `{other}`: use phase, outcome, exception, task, trial, job, reward, class, \
+                                 sub, rule, flag, verdict or overlaps"
                             ));
                         }
                     }
@@ -114,6 +137,51 @@ fn reward_test(value: &str) -> Result<RewardTest, String> {
     }
 }
 
+const DAY: i64 = 86_400;
+
+/// `14:05-14:40`
+fn window(value: &str) -> Result<Window, String> {
+    let clock = |text: &str| -> Option<i64> {
+        let (h, m) = text.trim().split_once(':')?;
+        let (h, m) = (h.parse::<i64>().ok()?, m.parse::<i64>().ok()?);
+        ((0..24).contains(&h) && (0..60).contains(&m)).then_some(h * 3600 + m * 60)
+    };
+    let parts = value.split_once('-').and_then(|(from, to)| Some((clock(from)?, clock(to)?)));
+    match parts {
+        Some((from, to)) if from != to => Ok(Window { from, to }),
+        _ => Err(format!("`overlaps:{value}` is no time of day: overlaps:14:05-14:40, UTC")),
+    }
+}
+
+impl Window {
+    /// Whether a trial that ran from `start` to `end` (None: it runs still) was at work in it on any day.
+    fn meets(self, start: Option<Stamp>, end: Option<Stamp>) -> bool {
+        let Some(start) = start.map(|s| s.as_second()) else { return false };
+        let end = end.map_or(start.saturating_add(DAY), |e| e.as_second().max(start));
+        if end - start >= DAY {
+            return true;
+        }
+        let length = (self.to - self.from).rem_euclid(DAY);
+        // The window of the day of its start, of the one before and of the next.
+        let day = start.div_euclid(DAY) * DAY;
+        [-DAY, 0, DAY].into_iter().any(|shift| {
+            let from = day + shift + self.from;
+            from <= end && start <= from + length
+        })
+    }
+}
+
+/// A word against what is wanted: a part of it, or after `=` the whole; `any` and `none`.
+fn word(found: Option<&str>, wanted: &str) -> bool {
+    match (found, wanted.strip_prefix('='), wanted) {
+        (found, _, "any") => found.is_some(),
+        (found, _, "none") => found.is_none(),
+        (Some(found), Some(whole), _) => found.eq_ignore_ascii_case(whole),
+        (Some(found), None, part) => has(found, part),
+        (None, ..) => false,
+    }
+}
+
 /// `needle` is lower case already. ASCII haystacks, nearly all of them, cost no allocation.
 fn has(haystack: &str, needle: &str) -> bool {
     if needle.is_empty() {
@@ -136,6 +204,7 @@ impl Test {
                     || has(exception, needle)
                     || has(row.phase.word(), needle)
                     || has(row.outcome.word(), needle)
+                    || row.class.as_ref().is_some_and(|c| has(c.class.word(), needle))
                     || has(job_name, needle)
             }
             Test::Phase(needle) => match needle.as_str() {
@@ -145,11 +214,22 @@ impl Test {
             Test::Outcome(needle) => {
                 has(row.outcome.word(), needle) || has(&row.outcome.word().replace(' ', "_"), needle)
             }
-            Test::Exception(needle) => match needle.as_str() {
-                "any" => row.exception.is_some(),
-                "none" => row.exception.is_none(),
-                needle => has(exception, needle),
-            },
+            Test::Exception(wanted) => word(row.exception.as_deref(), wanted),
+            Test::Class(wanted) => word(row.class.as_ref().map(|c| c.class.word()), wanted),
+            Test::Sub(wanted) => word(row.class.as_ref().and_then(|c| c.sub.as_deref()), wanted),
+            Test::Rule(wanted) => word(row.class.as_ref().map(|c| &*c.rule), wanted),
+            Test::Verdict(wanted) => {
+                word(row.verdict.map(|v| v.word()), wanted) || word(row.verdict.map(|v| v.title()), wanted)
+            }
+            Test::Flag(wanted) => {
+                let flags = row.class.as_ref().map_or(&[][..], |c| &c.flags);
+                match wanted.as_str() {
+                    "none" => flags.is_empty(),
+                    "suspicious" => flags.iter().any(|f| f.is_suspicious_pass()),
+                    wanted => flags.iter().any(|f| word(Some(f.word()), wanted)),
+                }
+            }
+            Test::Overlaps(window) => window.meets(row.started, row.finished),
             Test::Task(needle) => has(&row.task, needle),
             Test::Trial(needle) => has(&row.name, needle),
             Test::Job(needle) => has(job_name, needle),

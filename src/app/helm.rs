@@ -8,7 +8,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::job::{Job, JobKey, Stamp};
+use crate::job::verdict::Word;
+use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
+pub use crate::requeue::plan::{Ask, Plan, Prepared};
+use crate::requeue::{Terms, Wanted};
 
 /// Takes orders; never blocks. What comes of an order is told as [`News`].
 pub trait Helm: Send {
@@ -68,6 +71,90 @@ pub enum Order {
     Audit(Place),
     /// Mend these findings of the last audit, by their place in it.
     Mend(Place, Vec<usize>),
+    /// Write down what the operator says of trials.
+    Say(Place, Speech),
+    /// Make the plan of a requeue; nothing is started.
+    Prepare(Box<Wish>),
+    /// Start a requeue.
+    Requeue(Box<Plan>),
+    /// Look what a resume by Harbor would do.
+    Preview(Place),
+}
+
+/// What is to be run again, and on which terms.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// Comes back with the answer.
+    pub serial: u64,
+    /// All that is known of the jobs.
+    pub fleet: Arc<Fleet>,
+    /// What is wanted, by job.
+    pub wanted: Vec<(JobKey, Wanted)>,
+    /// What the operator allows.
+    pub terms: Terms,
+    /// What is asked for beside the trials.
+    pub ask: Ask,
+}
+
+/// What becomes of a job that runs trials again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Progress {
+    /// Its process runs.
+    Started {
+        /// Its name.
+        name: String,
+        /// Where its output goes.
+        log: PathBuf,
+        /// Its process.
+        pid: u32,
+    },
+    /// Its directory is there.
+    Begun {
+        /// Its name.
+        name: String,
+        /// Its directory.
+        dir: PathBuf,
+    },
+    /// Its process has ended.
+    Ended {
+        /// Its name.
+        name: String,
+        /// How.
+        words: String,
+        /// Where its output is.
+        log: PathBuf,
+        /// As it should.
+        fine: bool,
+    },
+    /// It was not started.
+    Failed {
+        /// Its name.
+        name: String,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What an operator says of trials of one job.
+#[derive(Debug, Clone)]
+pub struct Speech {
+    /// Comes back with the answer.
+    pub batch: u64,
+    /// The job.
+    pub facts: Box<JobFacts>,
+    /// The words; their times are those of the screen.
+    pub words: Vec<Word>,
+}
+
+/// Where words went.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Said {
+    /// The file.
+    pub path: PathBuf,
+    /// Why it is not the journal in the job dir; None when it is.
+    pub instead: Option<String>,
+    /// The words as they were written.
+    pub words: Vec<Word>,
 }
 
 /// Which job.
@@ -185,7 +272,7 @@ pub struct Audit {
 }
 
 /// What comes back.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum News {
     /// The owner's side stands so.
     Crew(Crew),
@@ -203,6 +290,14 @@ pub enum News {
     Audited(JobKey, Result<Audit, String>),
     /// What became of one finding.
     Mended(JobKey, usize, Result<String, String>),
+    /// What became of a speech, by its batch.
+    Said(JobKey, u64, Result<Said, String>),
+    /// The plan that was asked for by that number.
+    Prepared(u64, Box<Prepared>),
+    /// What becomes of a requeue.
+    Requeue(Progress),
+    /// What a resume by Harbor would do, in lines; or why that can not be told.
+    Previewed(JobKey, Result<String, String>),
     /// An order was not obeyed, and why.
     Refused(String),
 }

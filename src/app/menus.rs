@@ -4,10 +4,11 @@ use super::action::{Action, Context, available};
 use super::helm::Side;
 use super::model::Model;
 use super::overlay::{Choice, Item, Menu};
-use super::rows::Outcome;
+use super::rows::{Outcome, RowId};
 use super::steer;
 use super::table::SortKey;
-use crate::job::Phase;
+use super::triage::ledger;
+use crate::job::{Class, Phase};
 
 /// Outcomes, phases and exception types with their counts.
 pub fn filters(model: &Model) -> Menu {
@@ -15,10 +16,11 @@ pub fn filters(model: &Model) -> Menu {
         label: "all".to_string(),
         detail: format!("{}", model.rows.len()),
         choice: Choice::Filter(String::new()),
+        hot: None,
     }];
     let mut add = |label: String, n: usize, filter: String| {
         if n > 0 {
-            items.push(Item { label, detail: n.to_string(), choice: Choice::Filter(filter) });
+            items.push(Item { label, detail: n.to_string(), choice: Choice::Filter(filter), hot: None });
         }
     };
     let clean = model.rows.iter().filter(|r| r.outcome == Outcome::Passed && r.exception.is_none()).count();
@@ -48,6 +50,12 @@ pub fn filters(model: &Model) -> Menu {
     for group in model.derived.errors.iter().filter(|g| g.is_exception) {
         add(format!("exception  {}", group.kind), group.n, group.filter.clone());
     }
+    for class in Class::ALL {
+        let n = model.rows.iter().filter(|r| r.class.as_ref().is_some_and(|c| c.class == class)).count();
+        add(format!("class  {}", class.word()), n, format!("class:={}", class.word()));
+    }
+    let judged = model.rows.iter().filter(|r| r.verdict.is_some()).count();
+    add("with a verdict".to_string(), judged, "verdict:any".to_string());
     Menu { title: "filter by".to_string(), items, selected: 0 }
 }
 
@@ -59,6 +67,7 @@ pub fn sorts(model: &Model) -> Menu {
             label: key.word().to_string(),
             detail: if *key == model.table.sort { "now; S turns it round".to_string() } else { String::new() },
             choice: Choice::Sort(*key),
+            hot: None,
         })
         .collect();
     let selected = SortKey::ALL.iter().position(|k| *k == model.table.sort).unwrap_or(0);
@@ -78,11 +87,24 @@ pub fn acts(model: &Model) -> Menu {
         Action::SlotsMore,
         Action::SlotsLess,
         Action::CancelTrial,
+        Action::Verdict,
+        Action::Note,
+        Action::Bulk,
+        Action::Similar,
+        Action::ShowVerifier,
+        Action::ShowException,
+        Action::ShowLog,
+        Action::Requeue,
+        Action::RequeueInfra,
+        Action::ResumePreview,
         Action::Stop,
     ];
     let mine = model.steer.side == Side::Owner;
-    let has_dir = model.selected_trial().is_some();
-    let items = available(Context::List)
+    let context = if model.context() == Context::Triage { Context::Triage } else { Context::List };
+    let has_dir =
+        steer::trial(model).is_some_and(|r| matches!(r.id, RowId::Trial(_))) || model.selected_trial().is_some();
+    let items = available(context)
+        .filter(|s| s.context == context || s.action == Action::Copy)
         .filter(|s| wanted.contains(&s.action))
         // Of no use before there is somebody to take such orders.
         .filter(|s| mine || !matches!(s.action, Action::SlotsMore | Action::SlotsLess | Action::CancelTrial))
@@ -91,6 +113,8 @@ pub fn acts(model: &Model) -> Menu {
                 Action::Open | Action::OpenReplay | Action::Live if !has_dir => {
                     Some("this slot has not begun".to_string())
                 }
+                Action::Verdict | Action::Note | Action::Bulk => ledger::why_not(model),
+                Action::Requeue | Action::RequeueInfra | Action::ResumePreview => super::requeue::why_not(model),
                 Action::SlotsMore | Action::SlotsLess => steer::why_not_owner(model),
                 Action::CancelTrial => steer::why_not_cancel(model),
                 Action::Stop if model.steer.side == Side::Reader => steer::why_not_stop(model),
@@ -100,6 +124,7 @@ pub fn acts(model: &Model) -> Menu {
                 label: s.title.to_string(),
                 choice: if why_not.is_some() { Choice::Nothing } else { Choice::Act(s.action) },
                 detail: why_not.or(s.keys.first().map(ToString::to_string)).unwrap_or_default(),
+                hot: None,
             }
         })
         .collect();

@@ -1,15 +1,20 @@
 //! The whole state of the screen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::action::Context;
 use super::derived::Derived;
 use super::detail::TrialView;
 use super::overlay::Overlay;
+use super::preview::Preview;
 use super::replay::ReplayView;
+use super::requeue::Draft;
 use super::rows::{Row, RowId};
 use super::steer::Steer;
 use super::table::Table;
+use super::triage::Triage;
+use super::triage::ledger::Ledger;
 use crate::job::{Fleet, Stamp, TrialKey};
 
 /// The views that can fill the screen.
@@ -29,6 +34,12 @@ pub enum View {
     Replay,
     /// A stop and its audit.
     Stop,
+    /// Triage.
+    Triage,
+    /// The plan of a requeue.
+    Requeue,
+    /// What a resume by Harbor would do.
+    Preview,
 }
 
 impl View {
@@ -39,6 +50,9 @@ impl View {
             View::Trial => Context::Trial,
             View::Replay => Context::Replay,
             View::Stop => Context::Stop,
+            View::Triage => Context::Triage,
+            View::Requeue => Context::Requeue,
+            View::Preview => Context::Preview,
         }
     }
 }
@@ -132,6 +146,16 @@ pub struct Model {
     pub trial: Option<TrialView>,
     /// The replay, when one is open.
     pub replay: Option<ReplayView>,
+    /// Triage: its items and the place among them.
+    pub triage: Triage,
+    /// What this screen's operator said of trials.
+    pub ledger: Ledger,
+    /// The requeue that is being made up.
+    pub requeue: Option<Draft>,
+    /// What a resume by Harbor would do.
+    pub preview: Option<Preview>,
+    /// Trials that are marked.
+    pub marked: BTreeSet<TrialKey>,
     /// What is known of the other side of the helm.
     pub steer: Steer,
     /// What lies on top.
@@ -173,6 +197,11 @@ impl Model {
             attention_at: 0,
             trial: None,
             replay: None,
+            triage: Triage::default(),
+            ledger: Ledger::default(),
+            requeue: None,
+            preview: None,
+            marked: BTreeSet::new(),
             steer: Steer::default(),
             overlay: None,
             notice: None,

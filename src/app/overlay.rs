@@ -4,6 +4,8 @@ use super::action::{ACTIONS, Action, Context, Spec};
 use super::input::Input;
 use super::steer::ask::Asking;
 use super::table::SortKey;
+use super::triage::Target;
+use crate::job::Verdict;
 
 /// What a prompt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +14,14 @@ pub enum PromptKind {
     Filter,
     /// Search in the trial view or the replay.
     Search,
+    /// A note on a trial.
+    Note,
+    /// The reason of a verdict for many.
+    Reason,
+    /// The reason of a requeue.
+    RequeueReason,
+    /// Another address of the model, for a requeue.
+    Endpoint,
 }
 
 /// What a menu entry does.
@@ -23,6 +33,10 @@ pub enum Choice {
     Sort(SortKey),
     /// Do this.
     Act(Action),
+    /// Say this of a trial; none takes back what was said.
+    Verdict(Target, Option<Verdict>),
+    /// Say this of many.
+    Bulk(Verdict),
     /// Nothing: the line only informs.
     Nothing,
 }
@@ -36,6 +50,8 @@ pub struct Item {
     pub detail: String,
     /// What Enter does.
     pub choice: Choice,
+    /// The letter that does it at once.
+    pub hot: Option<char>,
 }
 
 /// A menu.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::action::Action;
 use super::effect::Effect;
 use crate::cast::Cell;
+use crate::job::Stamp;
 
 /// What to play.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,6 +18,8 @@ pub struct Source {
     pub title: String,
     /// Index of the episode to start at, from 0.
     pub episode: Option<usize>,
+    /// Moment to open at, by the clock of the recording; `Some(None)`: its end.
+    pub moment: Option<Option<Stamp>>,
 }
 
 /// A wish to the player.

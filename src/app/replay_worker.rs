@@ -151,6 +151,7 @@ struct Session {
     looked: Instant,
     note: Option<String>,
     wanted_episode: Option<usize>,
+    wanted_moment: Option<Option<Stamp>>,
 }
 
 impl Session {
@@ -187,6 +188,7 @@ impl Session {
             looked: Instant::now(),
             note: None,
             wanted_episode: source.episode,
+            wanted_moment: source.moment,
         };
         session.opened();
         Ok(session)
@@ -199,9 +201,9 @@ impl Session {
         self.offsets_for = Duration::MAX;
         self.working = true;
         self.found = None;
-        match self.wanted_episode {
-            Some(_) => self.player.pause(),
-            None => self.player.play(),
+        match (self.wanted_episode, self.wanted_moment) {
+            (None, None) => self.player.play(),
+            _ => self.player.pause(),
         }
     }
 
@@ -269,6 +271,11 @@ impl Session {
             }
             self.working = true;
         }
+        if self.player.progress().indexed
+            && let Some(moment) = self.wanted_moment.take()
+        {
+            self.go_to_moment(moment);
+        }
         if self.searching {
             match self.player.search_work(SEARCH_SLICE) {
                 SearchStep::More { .. } => {}
@@ -322,6 +329,21 @@ impl Session {
             self.offsets_for = length;
             self.offsets = episodes::offsets(self.player.header(), &self.stamps, length);
         }
+    }
+
+    /// Where the recording was at a moment; its last activity where it had ended by then, or where its
+    /// beginning is not known.
+    fn go_to_moment(&mut self, moment: Option<Stamp>) {
+        let length = self.player.duration();
+        let at = moment.and_then(|at| {
+            let offset = episodes::offsets(self.player.header(), &[Some(at)], length)?;
+            offset.first().copied().flatten()
+        });
+        self.player.seek(match at {
+            Some(at) if at < length => Target::Time(at),
+            _ => Target::Percent(100.0),
+        });
+        self.working = true;
     }
 
     fn no_episodes(&self) -> String {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::job::tally::{Place, Tally};
 use crate::job::trial::{Evidence, Limits};
-use crate::job::{Fleet, Grade, Job, JobKey, Phase, Stamp, Trial, TrialKey, phase, time};
+use crate::job::{
+    Classification, Fleet, Grade, Job, JobKey, Phase, Stamp, Trial, TrialKey, Verdict, Word, phase, time,
+};
 
 /// The one word that sums a row up. Reward and exception stay two columns beside it: a solved
 /// timeout is `passed` and still shows its exception type.
@@ -156,6 +158,12 @@ pub struct Row {
     pub last_step: Option<Stamp>,
     /// Set when another trial stands for its slot, or it is a copy of one: that one's name.
     pub superseded: Option<Arc<str>>,
+    /// Class, once it is known.
+    pub class: Option<Arc<Classification>>,
+    /// What a person said of it.
+    pub verdict: Option<Verdict>,
+    /// A person said something of it, if only a note.
+    pub looked: bool,
 }
 
 impl Row {
@@ -181,12 +189,20 @@ impl Row {
             finished: None,
             last_step: None,
             superseded: None,
+            class: None,
+            verdict: None,
+            looked: false,
         }
     }
 
     fn of_trial(job: &Job, trial: &Trial, phase: Phase) -> Row {
         let id = RowId::Trial(TrialKey { job: job.key, trial: trial.name.clone() });
         let mut row = Row::new(id, trial.task.clone(), phase, Outcome::of(trial, phase));
+        row.class = job.class_of(trial).cloned();
+        row.verdict = job.verdict_of(trial);
+        let result_id = trial.result.as_ref().and_then(|r| r.id.as_ref());
+        let noted = |w: &Word| w.note_only && w.result_id.as_ref() == result_id;
+        row.looked = row.verdict.is_some() || job.notebook.words(&trial.name).iter().any(noted);
         if let Some(result) = &trial.result {
             row.episodes = result.n_episodes;
             row.output_tokens = result.tokens.output;

@@ -3,6 +3,7 @@
 //! There is no tick. The loop sleeps until news, a key or a signal comes, or for a second while a
 //! clock is on the screen; a finished job costs nothing.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -45,6 +46,8 @@ pub struct Wiring {
     pub jobs: Option<Receiver<Vec<JobEvent>>>,
     /// Told which trial the operator looks at.
     pub watch: Box<dyn FnMut(Option<TrialKey>)>,
+    /// Told which directory is to be followed, too.
+    pub follow: Box<dyn FnMut(PathBuf)>,
     /// Effects to run before anything else.
     pub first: Vec<Effect>,
     /// Leaves the screen when something is sent.
@@ -77,14 +80,14 @@ enum Wake {
 /// # Errors
 /// When the terminal can not be set up or written for a reason other than being closed.
 pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
-    let Wiring { mut jobs, watch, first, mut leave, steering } = wiring;
+    let Wiring { mut jobs, watch, follow, first, mut leave, steering } = wiring;
     let (helm, mut news) = steering.map(|s| (s.helm, s.news)).unzip();
     let (input_tx, mut input) = channel::<Input>(64);
     crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
     let mut signals = Signals::new().map_err(TtyError::Setup)?;
     let alarm = Alarm::new().map_err(TtyError::Setup)?;
-    let mut runner = Runner::new(reply_tx, watch, helm);
+    let mut runner = Runner::new(reply_tx, watch, follow, helm);
     if let Some(left) = runner.all(model, term, guard, first)? {
         return Ok(left);
     }
@@ -265,14 +268,20 @@ fn key(event: KeyEvent) -> Option<Key> {
 struct Runner {
     replies: Sender<Msg>,
     watch: Box<dyn FnMut(Option<TrialKey>)>,
+    follow: Box<dyn FnMut(PathBuf)>,
     helm: Option<Box<dyn Helm>>,
     detail: Option<detail_worker::Handle>,
     player: Option<replay_worker::Handle>,
 }
 
 impl Runner {
-    fn new(replies: Sender<Msg>, watch: Box<dyn FnMut(Option<TrialKey>)>, helm: Option<Box<dyn Helm>>) -> Runner {
-        Runner { replies, watch, helm, detail: None, player: None }
+    fn new(
+        replies: Sender<Msg>,
+        watch: Box<dyn FnMut(Option<TrialKey>)>,
+        follow: Box<dyn FnMut(PathBuf)>,
+        helm: Option<Box<dyn Helm>>,
+    ) -> Runner {
+        Runner { replies, watch, follow, helm, detail: None, player: None }
     }
 
     fn all(
@@ -302,6 +311,7 @@ impl Runner {
                     other => other?,
                 },
                 Effect::Watch(key) => (self.watch)(key),
+                Effect::Follow(dir) => (self.follow)(dir),
                 Effect::Detail(request) => self.detail(request),
                 Effect::Replay(request) => self.replay(request),
                 Effect::Helm(order) => match &mut self.helm {

@@ -14,6 +14,7 @@ use super::helm::{Crew, News, Order, Over, Place, Side, Stopping};
 use super::model::{Model, View};
 use super::overlay::Overlay;
 use super::rows::{Outcome, Row, RowId};
+use super::triage;
 use super::update::notice;
 use crate::job::{Job, JobKey, Phase, StateKind, TrialKey};
 use ask::{Ask, Asking};
@@ -24,6 +25,8 @@ use stop::StopState;
 pub struct Steer {
     /// How this screen stands to its jobs.
     pub side: Side,
+    /// What is said of trials is written down.
+    pub notes: bool,
     /// The owner's side, as last heard.
     pub crew: Option<Crew>,
     /// Trial slots that were asked for and are not told yet.
@@ -78,6 +81,8 @@ pub fn job(model: &Model) -> Option<&Job> {
         View::Trial | View::Replay => model.trial.as_ref().map(|t| t.key.job),
         View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.key),
         View::Stop => model.steer.stop.as_ref().map(|s| s.place.job),
+        View::Triage => triage::current(model).map(|r| r.job),
+        View::Preview => model.preview.as_ref().map(|p| p.place.job),
         _ => model.table.selected_row(&model.rows).map(|r| r.job),
     };
     match key {
@@ -94,6 +99,7 @@ pub fn trial(model: &Model) -> Option<&Row> {
     match (model.view(), &model.trial) {
         (View::Trial, Some(view)) => row(model, &view.key),
         (View::Trials, _) if !model.focus_errors => model.table.selected_row(&model.rows),
+        (View::Triage, _) => triage::current(model),
         (View::Log, _) => row(model, model.derived.warnings.get(model.log_at)?.target.as_ref()?),
         _ => None,
     }
@@ -223,6 +229,20 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
         News::Over(over) => {
             model.stale = true;
             stop::over(model, over)
+        }
+        News::Said(job, batch, said) => {
+            triage::ledger::said(model, job, batch, said);
+            super::update::tell_evidence(model);
+            Vec::new()
+        }
+        News::Prepared(serial, prepared) => {
+            super::requeue::prepared(model, serial, *prepared);
+            Vec::new()
+        }
+        News::Requeue(progress) => super::requeue::progress(model, progress),
+        News::Previewed(job, text) => {
+            super::preview::heard(model, job, text);
+            Vec::new()
         }
         News::Refused(why) => {
             notice(model, why);

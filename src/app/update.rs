@@ -12,9 +12,12 @@ use super::menus;
 pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
 use super::overlay::{Overlay, Palette, PromptKind};
+use super::preview;
 use super::replay::{ReplayView, Source};
+use super::requeue;
 use super::rows::{self, RowId};
 use super::steer;
+use super::triage;
 use crate::job::{JobEvent, Stamp, TrialKey};
 
 /// Seconds that a notice stays.
@@ -84,6 +87,9 @@ pub fn settle(model: &mut Model) {
         model.table.carry_over(&old, &model.rows, &model.fleet, model.now);
     }
     model.stale = false;
+    if triage::is_open(model) {
+        triage::refresh(model);
+    }
     model.errors_at = model.errors_at.min(model.derived.errors.len().saturating_sub(1));
     model.log_at = model.log_at.min(model.derived.warnings.len().saturating_sub(1));
     model.jobs_at = model.jobs_at.min(model.fleet.jobs().len().saturating_sub(1));
@@ -92,11 +98,23 @@ pub fn settle(model: &mut Model) {
 fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
     let open = model.trial.as_ref().map(|t| t.key.clone());
     let mut touched = false;
+    let mut judged = false;
     for event in events {
-        if let (JobEvent::Trial(job, trial), Some(key)) = (&event, &open) {
-            touched |= *job == key.job && trial.name == key.trial;
+        match (&event, &open) {
+            (JobEvent::Trial(job, trial), Some(key)) => touched |= *job == key.job && trial.name == key.trial,
+            (JobEvent::Class(job, name, _), Some(key)) => judged |= *job == key.job && *name == key.trial,
+            (JobEvent::Notebook(job, _), Some(key)) => judged |= *job == key.job,
+            _ => {}
         }
+        let event = match event {
+            // What was said here and is not in there yet holds on.
+            JobEvent::Notebook(key, read) => JobEvent::Notebook(key, Box::new(model.ledger.heard(key, *read))),
+            event => event,
+        };
         model.fleet.apply(event);
+    }
+    if judged {
+        tell_evidence(model);
     }
     if let Some(key) = model.open_when_seen.as_ref().and_then(|name| known_trial(model, name)) {
         model.open_when_seen = None;
@@ -109,6 +127,15 @@ fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
     match (&mut model.trial, trial) {
         (Some(view), Some(trial)) => view.changed(trial),
         _ => Vec::new(),
+    }
+}
+
+/// What is said of the open trial is told anew.
+pub(super) fn tell_evidence(model: &mut Model) {
+    let Some(view) = &mut model.trial else { return };
+    let job = model.fleet.job(view.key.job);
+    if let Some((job, trial)) = job.and_then(|job| Some((job, job.trials.get(&view.key.trial)?))) {
+        view.judge(job, trial);
     }
 }
 
@@ -149,6 +176,9 @@ fn on_key(model: &mut Model, key: Key) -> Vec<Effect> {
 }
 
 fn set_filter(model: &mut Model, text: &str) {
+    if model.view() == View::Triage {
+        return triage::filter(model, text);
+    }
     match model.table.set_filter(text) {
         Ok(()) => model.stale = true,
         Err(why) => notice(model, why),
@@ -212,6 +242,10 @@ fn back(model: &mut Model) -> Vec<Effect> {
             Vec::new()
         }
         View::Trials => steer::quit(model),
+        View::Triage if !model.triage.filter_text.is_empty() => {
+            set_filter(model, "");
+            Vec::new()
+        }
         _ => {
             model.views.pop();
             Vec::new()
@@ -237,7 +271,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         }
         Action::Redraw => return vec![Effect::Redraw],
         Action::Suspend => return vec![Effect::Suspend],
-        Action::ViewTrials | Action::ViewErrors | Action::ViewLog | Action::ViewJobs => {
+        Action::ViewTrials | Action::ViewErrors | Action::ViewTriage | Action::ViewLog | Action::ViewJobs => {
             if model.replay_only {
                 notice(model, "no job is attached: pilothouse attach <dir>");
                 return Vec::new();
@@ -247,12 +281,26 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
                 model,
                 match action {
                     Action::ViewErrors => View::Errors,
+                    Action::ViewTriage => View::Triage,
                     Action::ViewLog => View::Log,
                     Action::ViewJobs => View::Jobs,
                     _ => View::Trials,
                 },
             );
+            if action == Action::ViewTriage {
+                triage::refresh(model);
+            }
             return effects;
+        }
+        Action::Verdict => return triage::menu::verdict(model),
+        Action::Note => return triage::menu::note(model),
+        Action::Undo => return triage::ledger::undo(model),
+        Action::ResumePreview => return preview::begin(model),
+        Action::Requeue => return requeue::begin(model, false),
+        Action::RequeueInfra => return requeue::begin(model, true),
+        Action::Mark => {
+            mark(model);
+            return Vec::new();
         }
         Action::NextAttention => return next_attention(model),
         Action::Copy => return copy(model),
@@ -269,7 +317,26 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
             let size = picture(model.size);
             model.replay.as_mut().map(|r| r.act(action, size)).unwrap_or_default()
         }
+        View::Triage => triage::act(model, action),
+        View::Requeue => requeue::act(model, action),
+        View::Preview => preview::act(model, action),
         view => list_act(model, view, action),
+    }
+}
+
+/// Marks the selected trial, or takes its mark away, and goes on.
+fn mark(model: &mut Model) {
+    let Some(RowId::Trial(key)) = steer::trial(model).map(|r| r.id.clone()) else {
+        notice(model, "no trial is selected here");
+        return;
+    };
+    if !model.marked.remove(&key) {
+        model.marked.insert(key);
+    }
+    if model.view() == View::Triage {
+        triage::step(model, 1);
+    } else {
+        model.table.step(1, &model.rows, model.now);
     }
 }
 
@@ -278,6 +345,17 @@ fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::Search => {
             model.overlay = Some(Overlay::Prompt(PromptKind::Search, Default::default(), None));
             Vec::new()
+        }
+        Action::NextTrial | Action::PrevTrial if triage::is_open(model) => {
+            let by = if action == Action::NextTrial { 1 } else { -1 };
+            let moved = triage::step(model, by);
+            match triage::current(model).map(|r| r.id.clone()) {
+                Some(RowId::Trial(key)) if moved => open_trial(model, key),
+                _ => {
+                    notice(model, "no further item");
+                    Vec::new()
+                }
+            }
         }
         Action::NextTrial | Action::PrevTrial => {
             let by = if action == Action::NextTrial { 1 } else { -1 };
@@ -314,6 +392,7 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
     let dir = job.facts.dir.join(&*key.trial);
     let (mut view, mut effects) = TrialView::open(key.clone(), dir, trial);
     view.resize(model.size);
+    view.judge(job, trial);
     // From trial to trial the tab stays: the same question is asked of each.
     if let Some(before) = &model.trial {
         effects.extend(view.show(before.tab));
@@ -327,9 +406,23 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
 }
 
 fn open_replay(model: &mut Model, key: &TrialKey, episode: Option<usize>) -> Vec<Effect> {
+    replay_from(model, key, episode, None)
+}
+
+/// Opens the recording of a trial at a moment; at its end where none is known.
+pub fn open_replay_at(model: &mut Model, key: &TrialKey, moment: Option<Stamp>) -> Vec<Effect> {
+    replay_from(model, key, None, Some(moment))
+}
+
+fn replay_from(
+    model: &mut Model,
+    key: &TrialKey,
+    episode: Option<usize>,
+    moment: Option<Option<Stamp>>,
+) -> Vec<Effect> {
     let Some(job) = model.fleet.job(key.job) else { return Vec::new() };
     let path = job.facts.dir.join(&*key.trial);
-    let (view, effects) = ReplayView::open(Source { path, title: key.trial.to_string(), episode });
+    let (view, effects) = ReplayView::open(Source { path, title: key.trial.to_string(), episode, moment });
     model.replay = Some(view);
     model.views.push(View::Replay);
     effects
@@ -470,6 +563,12 @@ fn copy(model: &mut Model) -> Vec<Effect> {
             None => s.place.dir.display().to_string(),
         }),
         View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
+        View::Requeue => requeue::copy_text(model),
+        View::Preview => model.preview.as_ref().and_then(|p| p.text.clone()?.ok()),
+        View::Triage => triage::current(model).and_then(|row| {
+            let job = model.fleet.job(row.job)?;
+            Some(job.facts.dir.join(&*row.name).display().to_string())
+        }),
         View::Trials => model.table.selected_row(&model.rows).and_then(|row| {
             let job = model.fleet.job(row.job)?;
             Some(job.facts.dir.join(&*row.name).display().to_string())

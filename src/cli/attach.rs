@@ -102,7 +102,10 @@ pub fn on_screen(
     prepare: screen::Prepare,
     leave: Option<tokio::sync::oneshot::Receiver<()>>,
 ) -> u8 {
-    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering: None }))
+    // Nothing is steered here, but what is said of trials is written down.
+    let (news, heard) = channel(QUEUE);
+    let steering = Some((Side::Reader, Steering { helm: Box::new(Desk::new(news)), news: heard }));
+    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering }))
 }
 
 /// What is watched, and how.
@@ -131,7 +134,7 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
     let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
-    let watching = remote.clone();
+    let (watching, following) = (remote.clone(), remote.clone());
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
     let classes = news.clone();
     let classifier = super::classes::of_everybody();
@@ -152,7 +155,8 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
         })
         .map_err(TtyError::Setup)?;
     let watch = Box::new(move |key| watching.send(Control::Visible(key)));
-    let left = screen::show(common, Start { jobs: Some(jobs), watch, counting, prepare, leave, steering });
+    let follow = Box::new(move |dir| following.send(Control::Follow(dir)));
+    let left = screen::show(common, Start { jobs: Some(jobs), watch, follow, counting, prepare, leave, steering });
     remote.stop();
     left
 }

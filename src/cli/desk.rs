@@ -3,6 +3,9 @@
 //! All of it waits for files, processes and the Docker engine, so that every order has a thread of its
 //! own; what comes of it is told as [`News`].
 
+mod requeue;
+mod say;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +43,8 @@ struct Shared {
     stops: AtomicU64,
     /// Mends happen one after another.
     mending: Mutex<()>,
+    /// Writes what is said of trials, one after another.
+    scribe: Mutex<Option<say::Scribe>>,
 }
 
 /// Takes orders; clones share what they know.
@@ -55,6 +60,7 @@ impl Desk {
             audits: Mutex::default(),
             stops: AtomicU64::new(0),
             mending: Mutex::new(()),
+            scribe: Mutex::default(),
         }))
     }
 
@@ -97,6 +103,15 @@ impl Helm for Desk {
                 shared.tell(News::Audited(place.job, audit));
             }),
             Order::Mend(place, which) => self.aside(move |shared| shared.mend(&place, &which)),
+            Order::Say(place, speech) => self.say(place, speech),
+            Order::Prepare(wish) => self.aside(move |shared| {
+                let prepared = requeue::planned(&wish);
+                shared.tell(News::Prepared(wish.serial, Box::new(prepared)));
+            }),
+            Order::Preview(place) => self.aside(move |shared| {
+                shared.tell(News::Previewed(place.job, requeue::preview_of(&place.dir)));
+            }),
+            Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
             Order::Slots(_) | Order::CancelTrial(_) | Order::Drain | Order::Cancel | Order::Hurry => {
                 let _ = self.0.news.try_send(News::Refused("only the screen of the owner can".to_string()));
             }

@@ -30,12 +30,13 @@ pub fn run(args: &Replay, common: &Common) -> u8 {
     }
     let path = args.path.clone();
     let title = path.file_name().map_or_else(|| path.display().to_string(), |n| n.to_string_lossy().into_owned());
-    let source = Source { path, title, episode: None };
+    let source = Source { path, title, episode: None, moment: None };
     screen::run(
         common,
         Start {
             jobs: None,
             watch: Box::new(|_| {}),
+            follow: Box::new(|_| {}),
             counting: Counting::default(),
             prepare: Box::new(move |model| update::replay_only(model, source)),
             leave: None,

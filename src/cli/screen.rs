@@ -20,6 +20,8 @@ pub struct Start {
     pub jobs: Option<Receiver<Vec<JobEvent>>>,
     /// Told which trial the operator looks at.
     pub watch: Box<dyn FnMut(Option<TrialKey>)>,
+    /// Told which directory is to be followed, too.
+    pub follow: Box<dyn FnMut(std::path::PathBuf)>,
     /// How jobs are counted together.
     pub counting: Counting,
     /// Prepares the model before the first frame.
@@ -70,9 +72,12 @@ async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
     let size = term.size();
     let mut model = Model::new(Stamp::now(), (size.width, size.height), look, start.counting);
     let (side, steering) = start.steering.unzip();
+    model.steer.notes = steering.is_some();
     model.steer.side = side.unwrap_or_default();
+    model.ledger.operator = crate::journal::operator().into();
     let first = (start.prepare)(&mut model);
-    let wiring = Wiring { jobs: start.jobs, watch: start.watch, first, leave: start.leave, steering };
+    let wiring =
+        Wiring { jobs: start.jobs, watch: start.watch, follow: start.follow, first, leave: start.leave, steering };
     let left = runtime::run(&mut model, &mut term, &mut guard, wiring).await;
     drop(guard);
     tracing::info!(?left, frames = term.stats().frames, bytes = term.stats().bytes, "screen left");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::poll::{self, Budget, Pace};
 use super::probe::Counters;
-use super::roots::RootState;
+use super::roots::{Root, RootState};
 use super::scan::Which;
 use super::watch::{Watches, Woken};
 use super::{Control, Follower, Out, OwnedSink};
@@ -243,6 +243,10 @@ impl Live<'_> {
                     }
                 }
                 Control::Rescan => self.full_due = Some(Instant::now()),
+                Control::Follow(path) => {
+                    self.follower.roots.push(Root::new(path));
+                    self.roots();
+                }
             }
         }
         if woken.lost {

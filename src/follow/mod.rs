@@ -80,6 +80,8 @@ pub enum Control {
     Visible(Option<TrialKey>),
     /// Everything is to be looked at now.
     Rescan,
+    /// This job dir, or directory of job dirs, is to be followed, too.
+    Follow(PathBuf),
 }
 
 /// A handle for other threads.
@@ -89,7 +91,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Sends a message; a newer one of a kind replaces the older.
+    /// Sends a message; a newer one of a kind replaces the older, but for [`Control::Follow`].
     pub fn send(&self, message: Control) {
         self.mailbox.control(message);
     }

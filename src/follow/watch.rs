@@ -60,7 +60,8 @@ impl Mailbox {
     /// Leaves a message of the operator.
     pub fn control(&self, message: Control) {
         let mut state = self.lock();
-        state.control.retain(|m| std::mem::discriminant(m) != std::mem::discriminant(&message));
+        let supersedes = !matches!(message, Control::Follow(_));
+        state.control.retain(|m| !supersedes || std::mem::discriminant(m) != std::mem::discriminant(&message));
         if state.control.len() < MAX_CONTROL {
             state.control.push(message);
         }

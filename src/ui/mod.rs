@@ -5,9 +5,12 @@ pub mod fit;
 pub mod header;
 pub mod overlays;
 pub mod panes;
+pub mod preview;
 pub mod replay;
+pub mod requeue;
 pub mod stop;
 pub mod style;
+pub mod triage;
 pub mod trial;
 pub mod trial_tabs;
 pub mod trials;
@@ -39,8 +42,10 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if matches!(view, View::Trial | View::Stop) && model.room() == Room::Compact {
-                // One trial, one stop needs the rows that there are.
+            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue | View::Preview)
+                && model.room() == Room::Compact
+            {
+                // One trial, one stop, one item needs the rows that there are.
                 lines.truncate(1);
             }
             let head = u16::try_from(lines.len()).unwrap_or(3).min(area.height - 1);
@@ -54,6 +59,9 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Log => panes::log(model, pen, frame, body),
                 View::Jobs => panes::jobs(model, pen, frame, body),
                 View::Stop => stop::draw(model, pen, frame, body),
+                View::Triage => triage::draw(model, pen, frame, body),
+                View::Requeue => requeue::draw(model, pen, frame, body),
+                View::Preview => preview::draw(model, pen, frame, body),
                 View::Trials | View::Replay => home(model, pen, frame, body),
             }
         }

@@ -20,14 +20,22 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         let label = match kind {
             PromptKind::Filter => "filter / ",
             PromptKind::Search => "search / ",
+            PromptKind::Note => "note: ",
+            PromptKind::Reason | PromptKind::RequeueReason => "why: ",
+            PromptKind::Endpoint => "endpoint: ",
         };
         let text = input.text();
         let before: String = text.chars().take(input.cursor).collect();
         let hint = match (error, kind) {
             (Some(why), _) => piece(why.clone(), pen.alarm(), 1),
             (None, PromptKind::Filter) => {
-                piece(format!("{} shown   Enter keeps, Esc clears", model.table.order.len()), pen.dim(), 1)
+                let n = if model.view() == View::Triage { model.triage.order.len() } else { model.table.order.len() };
+                piece(format!("{n} shown   Enter keeps, Esc clears"), pen.dim(), 1)
             }
+            (None, PromptKind::Note) => piece("Enter notes it, Esc leaves", pen.dim(), 1),
+            (None, PromptKind::RequeueReason) => piece("the reason; Enter keeps, Esc leaves", pen.dim(), 1),
+            (None, PromptKind::Endpoint) => piece("empty: as before; Enter keeps", pen.dim(), 1),
+            (None, PromptKind::Reason) => piece("the reason; Enter goes on, Esc leaves", pen.dim(), 1),
             (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
         };
         let room = columns.saturating_sub(width(label) + 1);
@@ -60,8 +68,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let context = model.context();
     let mut pieces = Vec::new();
-    if context == Context::List && model.room() != Room::Compact {
-        pieces.push(piece("1 3 5 6 views", pen.dim(), 2));
+    if matches!(context, Context::List | Context::Triage) && model.room() != Room::Compact {
+        pieces.push(piece("1 3 4 5 6 views", pen.dim(), 2));
     }
     let mut rank = 1;
     let stop = model.steer.stop.as_ref();
@@ -80,7 +88,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     // Help stays in sight however narrow it is.
     for p in &mut pieces {
-        if p.text.starts_with("? ") || p.text.starts_with("q ") {
+        let always = ["? ", "q ", "v "];
+        if always.iter().any(|key| p.text.starts_with(key)) {
             p.rank = 0;
         }
     }
@@ -148,7 +157,17 @@ pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'stati
     let keys_room = if columns < 60 { 11 } else { 16 };
     let mut lines = Vec::new();
     let mut heading = None;
-    let others = [Context::List, Context::Trial, Context::Replay, Context::Stop].into_iter().filter(|c| *c != context);
+    let others = [
+        Context::List,
+        Context::Triage,
+        Context::Requeue,
+        Context::Preview,
+        Context::Trial,
+        Context::Replay,
+        Context::Stop,
+    ]
+    .into_iter()
+    .filter(|c| *c != context);
     let mut specs: Vec<_> = available(context).collect();
     for other in others {
         specs.extend(available(other).filter(|s| s.context == other));

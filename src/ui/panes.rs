@@ -10,7 +10,7 @@ use super::header::{job_words, state_words};
 use super::pane;
 use super::style::Pen;
 use crate::app::model::{Model, View};
-use crate::job::StateKind;
+use crate::job::{Class, StateKind};
 
 /// Draws `lines` from such a row on that the selected one is visible.
 fn list(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, selected: Option<usize>, style: Style) {
@@ -27,7 +27,7 @@ fn list(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, selected: 
 /// Errors by exception type, with what was solved all the same.
 pub fn errors(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
     let groups = &model.derived.errors;
-    let n: usize = groups.iter().map(|g| g.n).sum();
+    let n: usize = groups.iter().filter(|g| g.class.is_none()).map(|g| g.n).sum();
     let inside = pane(frame, area, pen, focused, "3 Errors", &format!("{n} trials"));
     let columns = usize::from(inside.width);
     if groups.is_empty() {
@@ -50,12 +50,22 @@ pub fn errors(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focuse
                 words.push(format!("{} graded", g.graded));
             }
             let room = columns.saturating_sub(name + figures + 2);
-            // Rather one whole fact than two halves.
-            while super::fit::width(&words.join(", ")) > room && words.pop().is_some() {}
+            let hint = if pen.look.ascii { g.hint.replace('→', "->") } else { g.hint.clone() };
+            // Rather one whole fact than two halves; what can be done is worth most.
+            let whole = |words: &[String]| {
+                let facts = words.join(", ");
+                if facts.is_empty() || hint.is_empty() { format!("{facts}{hint}") } else { format!("{facts}  {hint}") }
+            };
+            while super::fit::width(&whole(&words)) > room && words.pop().is_some() {}
+            let style = match (g.is_exception, g.class) {
+                (true, _) => pen.text(),
+                (false, None | Some(Class::Infra | Class::Config | Class::Unclassified)) => pen.alarm(),
+                (false, Some(_)) => pen.dim(),
+            };
             Line::from(vec![
-                Span::styled(left(&g.kind, name, pen), if g.is_exception { pen.text() } else { pen.alarm() }),
+                Span::styled(left(&g.kind, name, pen), style),
                 Span::styled(right(&g.n.to_string(), figures, pen), pen.strong()),
-                Span::styled(left(&format!("  {}", words.join(", ")), room + 2, pen), pen.dim()),
+                Span::styled(left(&format!("  {}", whole(&words)), room + 2, pen), pen.dim()),
             ])
         })
         .collect();

@@ -101,7 +101,8 @@ pub fn content(view: &TrialView, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
 }
 
-fn style(mark: Mark, pen: Pen) -> Style {
+/// Style of a line of text.
+pub fn mark_style(mark: Mark, pen: Pen) -> Style {
     match mark {
         Mark::Plain => pen.text(),
         Mark::Title => pen.strong(),
@@ -153,7 +154,7 @@ fn no_step(view: &TrialView) -> String {
 
 /// A row of text with the matches marked.
 fn text_row(view: &TrialView, pane: &Pane, line: &DocLine, row: &RowAt, pen: Pen, columns: usize) -> Line<'static> {
-    let base = style(line.mark, pen);
+    let base = mark_style(line.mark, pen);
     let hit = pane.hit == Some(line.offset);
     let mut spans = Vec::new();
     let mut at = row.from;

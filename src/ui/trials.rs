@@ -10,7 +10,8 @@ use super::pane;
 use super::style::Pen;
 use crate::app::model::{Model, Room};
 use crate::app::rows::{Outcome, Row};
-use crate::job::{Phase, time};
+use crate::app::triage::class_words;
+use crate::job::{Class, Phase, time};
 
 /// Draws the table into `area`.
 pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
@@ -80,6 +81,7 @@ struct Columns {
     output: usize,
     reward: usize,
     exception: usize,
+    class: usize,
 }
 
 const ELAPSED: usize = 7;
@@ -88,8 +90,18 @@ const BAR: usize = 6;
 impl Columns {
     fn plan(model: &Model, total: usize, pen: Pen, compact: bool) -> Columns {
         let _ = pen;
-        let mut c =
-            Columns { task: 0, job: 0, phase: 14, episodes: 0, timing: 0, bar: 0, output: 0, reward: 0, exception: 0 };
+        let mut c = Columns {
+            task: 0,
+            job: 0,
+            phase: 14,
+            episodes: 0,
+            timing: 0,
+            bar: 0,
+            output: 0,
+            reward: 0,
+            exception: 0,
+            class: 0,
+        };
         // Glyph and its space.
         let mut room = total.saturating_sub(2);
         let task_wish = if compact { 14 } else { 20 };
@@ -118,6 +130,9 @@ impl Columns {
             c.job = take(18, task_wish + 4);
         }
         c.exception = take(24, task_wish + 4);
+        if c.exception > 0 && model.rows.iter().any(|r| r.class.is_some() || r.verdict.is_some()) {
+            c.class = take(22, task_wish + 4);
+        }
         c.task = room;
         if c.exception > 0 && c.task > 44 {
             let spare = (c.task - 44).min(30);
@@ -151,6 +166,7 @@ impl Columns {
         add(self.output, right("out", self.output, pen));
         add(self.reward, right("reward", self.reward, pen));
         add(self.exception, left("exception", self.exception, pen));
+        add(self.class, left("class, verdict", self.class, pen));
         out
     }
 
@@ -158,7 +174,8 @@ impl Columns {
         let faded = row.superseded.is_some();
         let tone = |style: Style| if faded { pen.dim() } else { style };
         let state = tone(pen.outcome(row.outcome));
-        let mut spans = vec![Span::styled(format!("{} ", pen.phase_glyph(row.phase, row.outcome)), state)];
+        let mark = super::triage::mark(model, row);
+        let mut spans = vec![Span::styled(format!("{}{mark}", pen.phase_glyph(row.phase, row.outcome)), state)];
         spans.push(Span::styled(left(&self.label(row), self.task, pen), tone(pen.text())));
         let mut add = |w: usize, text: String, style: Style| {
             if w > 0 {
@@ -186,6 +203,20 @@ impl Columns {
             _ => String::new(),
         };
         add(self.exception, left(&exception, self.exception, pen), tone(pen.text()));
+        if self.class > 0 {
+            // What a person said stands for what the rules say.
+            let (class, style) = match (row.verdict, &row.class) {
+                (Some(verdict), _) => (format!("= {}", verdict.title()), pen.good()),
+                // A clean pass needs no word of its own.
+                (None, Some(class)) if class.class == Class::Passed => {
+                    let odd = class.flags.iter().any(|f| f.is_suspicious_pass());
+                    (if odd { "passed, odd" } else { "" }.to_string(), pen.alarm())
+                }
+                (None, Some(class)) => (class_words(class), pen.dim()),
+                (None, None) => (String::new(), pen.dim()),
+            };
+            add(self.class, left(&class, self.class, pen), tone(style));
+        }
         Line::from(spans)
     }
 

@@ -21,6 +21,8 @@ fn resizing_leaves_nothing_behind() {
         for p in [&pty, &fresh] {
             p.wait_for(sign, SOON);
             p.wait_until("read", SOON, |text| !text.contains("reading"));
+            // Classes come a little later.
+            p.wait_until("classes", SOON, |text| cols < 120 || rows < 24 || text.contains("class failed"));
             p.settle(Duration::from_millis(150), SOON);
         }
         let (old, new) = (pty.screen(), fresh.screen());

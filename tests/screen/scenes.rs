@@ -199,7 +199,12 @@ pub fn typed(text: &str) -> Vec<Key> {
 
 /// A replay with a coloured prompt, episodes, a marker and a found place.
 pub fn replay(size: (u16, u16), look: Look, terminal: (u16, u16)) -> Model {
-    let source = Source { path: "/jobs/x/fix-git__aB3dEfG".into(), title: "fix-git__aB3dEfG".into(), episode: None };
+    let source = Source {
+        path: "/jobs/x/fix-git__aB3dEfG".into(),
+        title: "fix-git__aB3dEfG".into(),
+        episode: None,
+        moment: None,
+    };
     let mut model = Model::new(now(), size, look, Counting::default());
     let _ = update::replay_only(&mut model, source);
     let green = Style { fg: Color::Indexed(2), bold: true, ..Style::default() };

@@ -21,6 +21,9 @@ impl TrialView {
         if self.tab == Tab::Files && self.files.open.is_none() {
             return self.find_name(back, first);
         }
+        if self.tab == Tab::Evidence {
+            return self.find_here(Slot::Evidence, back, first);
+        }
         if self.tab == Tab::About {
             return self.find_here(Slot::About, back, first);
         }

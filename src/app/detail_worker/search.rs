@@ -45,7 +45,7 @@ impl Search {
         let mut search = Search { slot, needle, from, back, file: None, units: 1, first: 0, visited: 0 };
         match slot {
             Slot::Episode => {}
-            Slot::Exception | Slot::About => {}
+            Slot::Exception | Slot::Evidence | Slot::About => {}
             Slot::Verifier | Slot::Log | Slot::File => {
                 let Ok(dir) = &trial.dir else { return search };
                 let path = search.from.path.clone().filter(|_| slot == Slot::File).or_else(|| {

@@ -8,6 +8,7 @@ use super::super::key::Key;
 use super::super::model::Model;
 use super::super::overlay::Overlay;
 use super::super::rows::{Outcome, Row};
+use super::super::triage;
 use super::super::update::notice;
 use super::{at_work, row, stop};
 use crate::job::{JobKey, Phase, Stamp, Trial, TrialKey, time};
@@ -26,6 +27,8 @@ pub enum Ask {
     Leave,
     /// Mend this finding of the audit, or all that can be mended?
     Mend(Option<usize>),
+    /// Say one thing of many trials?
+    Bulk,
 }
 
 /// An answer. What it does is fixed by the question.
@@ -47,6 +50,8 @@ pub enum Deed {
     Leave,
     /// Mend.
     Mend,
+    /// Say it.
+    Say,
 }
 
 /// How a line of a dialog sounds.
@@ -130,7 +135,7 @@ pub fn key(model: &mut Model, mut asking: Asking, key: Key) -> Vec<Effect> {
     let content = content(model, &asking.ask);
     let at = asking.at(&content);
     let to = match key {
-        Key::Esc | Key::Char('q') => return Vec::new(),
+        Key::Esc | Key::Char('q') => return answer(model, &asking.ask, Deed::Keep),
         Key::Enter => {
             let deed = content.offers.get(at).map_or(Deed::Keep, |o| o.deed);
             return answer(model, &asking.ask, deed);
@@ -157,7 +162,11 @@ pub fn key(model: &mut Model, mut asking: Asking, key: Key) -> Vec<Effect> {
 
 fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
     match (ask, deed) {
-        (_, Deed::Keep) => Vec::new(),
+        (_, Deed::Keep) => {
+            model.triage.bulk = None;
+            Vec::new()
+        }
+        (Ask::Bulk, Deed::Say) => triage::bulk::say(model),
         (_, Deed::Leave) => vec![Effect::Quit],
         (Ask::Cancel(key), Deed::CancelTrial) => {
             notice(model, format!("cancelling {}", key.trial));
@@ -197,6 +206,7 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
         },
         Ask::Leave => own(model, true),
         Ask::Mend(which) => stop::mend_content(model, *which),
+        Ask::Bulk => triage::bulk::content(model),
     }
 }
 

@@ -188,7 +188,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
         | News::Stopped(key, _)
         | News::Audited(key, _)
         | News::Mended(key, ..) => *key,
-        News::Crew(_) | News::Over(_) | News::Refused(_) => return Vec::new(),
+        _ => return Vec::new(),
     };
     let mut said = None;
     let mut effects = Vec::new();
@@ -223,7 +223,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
                 finding.mended = Some(result);
             }
         }
-        News::Crew(_) | News::Over(_) | News::Refused(_) => {}
+        _ => {}
     }
     if let Some(said) = said.filter(|_| model.view() != View::Stop) {
         notice(model, said);

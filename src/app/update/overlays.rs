@@ -2,9 +2,11 @@
 
 use super::super::effect::Effect;
 use super::super::key::Key;
-use super::super::model::Model;
+use super::super::model::{Model, View};
 use super::super::overlay::{Choice, Overlay, PromptKind};
+use super::super::requeue;
 use super::super::steer;
+use super::super::triage;
 use super::{act, home, page, search, set_filter};
 
 /// A key while something lies over the view.
@@ -17,8 +19,11 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
             let kind = *kind;
             match key {
                 Key::Esc => {
-                    if kind == PromptKind::Filter {
-                        set_filter(model, "");
+                    match kind {
+                        PromptKind::Filter => set_filter(model, ""),
+                        PromptKind::Search | PromptKind::RequeueReason | PromptKind::Endpoint => {}
+                        PromptKind::Note => model.triage.noting = None,
+                        PromptKind::Reason => model.triage.bulk = None,
                     }
                     return Vec::new();
                 }
@@ -26,15 +31,20 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                     let text = input.text();
                     return match kind {
                         PromptKind::Filter => {
-                            match model.table.set_filter(&text) {
-                                Ok(()) => model.stale = true,
-                                Err(why) => {
-                                    model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
-                                }
+                            if let Err(why) = filtered(model, &text) {
+                                model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
                             }
                             Vec::new()
                         }
                         PromptKind::Search => search(model, &text),
+                        PromptKind::Note => triage::menu::noted(model, &text),
+                        PromptKind::RequeueReason | PromptKind::Endpoint => requeue::typed(model, kind, &text),
+                        PromptKind::Reason => {
+                            if let Err(why) = triage::bulk::reasoned(model, &text) {
+                                model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
+                            }
+                            Vec::new()
+                        }
                     };
                 }
                 key => {
@@ -43,6 +53,10 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
             }
         }
         Overlay::Menu(menu) => match key {
+            Key::Char(c) if menu.items.iter().any(|i| i.hot == Some(c)) => {
+                let choice = menu.items.iter().find(|i| i.hot == Some(c)).map(|i| i.choice.clone());
+                return choice.map(|choice| choose(model, choice)).unwrap_or_default();
+            }
             Key::Esc | Key::Char('q') => return Vec::new(),
             Key::Down | Key::Char('j') => menu.selected = (menu.selected + 1).min(menu.items.len().saturating_sub(1)),
             Key::Up | Key::Char('k') => menu.selected = menu.selected.saturating_sub(1),
@@ -108,28 +122,35 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
 pub(super) fn typed(model: &mut Model) -> Vec<Effect> {
     let Some(Overlay::Prompt(PromptKind::Filter, input, error)) = &mut model.overlay else { return Vec::new() };
     let text = input.text();
-    match model.table.set_filter(&text) {
-        Ok(()) => {
-            *error = None;
-            model.stale = true;
-        }
-        Err(why) => {
-            *error = Some(why);
-            // What was right before the last word stays in force.
-            let before = text.trim_end().rsplit_once(char::is_whitespace).map_or("", |(rest, _)| rest);
-            if model.table.set_filter(before).is_ok() {
-                model.stale = true;
-            }
-        }
-    }
+    let wrong = super::super::filter::Filter::parse(&text).err();
+    error.clone_from(&wrong);
+    let text = match &wrong {
+        None => text.as_str(),
+        // What was right before the last word stays in force.
+        Some(_) => text.trim_end().rsplit_once(char::is_whitespace).map_or("", |(rest, _)| rest),
+    };
+    let text = text.to_string();
+    let _ = filtered(model, &text);
     Vec::new()
+}
+
+/// Sets the filter of the view that is looked at.
+fn filtered(model: &mut Model, text: &str) -> Result<(), String> {
+    if model.view() == View::Triage {
+        model.triage.set_filter(text)?;
+        triage::refresh(model);
+        return Ok(());
+    }
+    model.table.set_filter(text)?;
+    model.stale = true;
+    Ok(())
 }
 
 fn choose(model: &mut Model, choice: Choice) -> Vec<Effect> {
     match choice {
         Choice::Filter(text) => {
-            set_filter(model, &text);
             home(model);
+            set_filter(model, &text);
             Vec::new()
         }
         Choice::Sort(key) => {
@@ -139,6 +160,8 @@ fn choose(model: &mut Model, choice: Choice) -> Vec<Effect> {
             Vec::new()
         }
         Choice::Act(action) => act(model, action),
+        Choice::Verdict(target, verdict) => triage::menu::chosen(model, &target, verdict),
+        Choice::Bulk(verdict) => triage::bulk::chosen(model, verdict),
         Choice::Nothing => Vec::new(),
     }
 }

@@ -250,7 +250,14 @@ impl Bridge {
                 self.say(News::Crew(self.crew)).await;
                 ("hurry", self.id.clone(), true)
             }
-            order @ (Order::Survey(..) | Order::Stop(..) | Order::Audit(_) | Order::Mend(..)) => {
+            order @ (Order::Survey(..)
+            | Order::Stop(..)
+            | Order::Audit(_)
+            | Order::Mend(..)
+            | Order::Say(..)
+            | Order::Prepare(_)
+            | Order::Requeue(_)
+            | Order::Preview(_)) => {
                 return self.desk.order(order);
             }
         };
