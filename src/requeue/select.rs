@@ -389,6 +389,11 @@ impl<'a> View<'a> {
             _ => {}
         }
         let result = trial.result.as_ref()?;
+        // Whatever its clock says: who set the limit is not known.
+        if result.exception_type().is_some_and(|kind| ["AgentTimeoutError", "VerifierTimeoutError"].contains(&&**kind))
+        {
+            return force("it ended by a timeout: a timeout is never run again");
+        }
         match result.rewards.primary() {
             Some(reward) if result.has_valid_reward() => force(&format!("it has a valid reward ({reward})")),
             _ => None,

@@ -86,6 +86,19 @@ impl Desk {
         self.job.leave();
     }
 
+    /// A trial whose environment never came up.
+    fn stillborn(&self, task: &str, message: &str) {
+        self.job.done(task, None, Some(("RuntimeError", message)));
+        let dir = self.job.trial_dir(task);
+        fs::remove_dir_all(dir.join("agent")).unwrap();
+        fs::write(dir.join("trial.log"), "").unwrap();
+        edit(&dir.join("result.json"), |r| {
+            for phase in ["agent_result", "agent_setup", "agent_execution", "verifier"] {
+                r[phase] = Value::Null;
+            }
+        });
+    }
+
     /// Sets a field of a trial's config, as the harness would have written it.
     fn config(&self, task: &str, change: impl Fn(&mut Value)) {
         edit(&self.job.trial_dir(task).join("config.json"), &change);
@@ -165,7 +178,7 @@ fn moved() -> Desk {
     desk.job.done("two", Some(0.0), None);
     let pools = "failed to create network moved: could not find an available, non-overlapping IPv4 address pool: all \
                  predefined address pools have been fully subnetted";
-    desk.job.done("three", None, Some(("RuntimeError", pools)));
+    desk.stillborn("three", pools);
     for task in ["one", "two", "three"] {
         desk.config(task, endpoint("http://gpu-1:30000/v1"));
         desk.config(task, |c| {
@@ -278,7 +291,7 @@ fn row_5_the_three_without_a_score_are_found_among_three_hundred() {
 fn row_6_a_job_without_its_config_is_not_resumable_and_can_be_requeued() {
     let mut desk = Desk::new("bare", &["one", "two"]);
     desk.job.done("one", Some(1.0), None);
-    desk.job.done("two", None, Some(("RuntimeError", "docker compose up failed: Cannot connect to the Docker daemon")));
+    desk.stillborn("two", "docker compose up failed: Cannot connect to the Docker daemon");
     desk.over();
     fs::remove_file(desk.job.dir.join("config.json")).unwrap();
     let out = desk.run(&["resume-preview", desk.job.arg()]);
@@ -313,7 +326,7 @@ fn row_8_a_plain_directory_of_trials_is_enough() {
 fn row_16_what_fails_the_same_way_three_times_is_left_alone() {
     let mut desk = Desk::new("cap", &["one"]);
     let pull = ("RuntimeError", "docker compose up failed: Error response from daemon: manifest for x:1 not found");
-    desk.job.done("one", None, Some(pull));
+    desk.stillborn("one", pull.1);
     desk.over();
     assert_eq!(desk.plan(&["--infra"])["plans"][0]["trials"][0]["attempts"], 1);
     // Two attempts before it were set aside: one alike, one not.
@@ -339,7 +352,7 @@ fn row_16_what_fails_the_same_way_three_times_is_left_alone() {
 #[test]
 fn row_16_attempts_count_over_the_lineage() {
     let mut desk = Desk::new("chain", &["one"]);
-    desk.job.done("one", None, Some(("RuntimeError", "Cannot connect to the Docker daemon")));
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
     desk.over();
     let out = desk.run(&["requeue", desk.job.arg(), "--infra", "-y"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
@@ -376,11 +389,13 @@ fn row_17_a_trial_that_nobody_will_finish_can_be_requeued() {
     let plan = desk.plan(&["--trial", "two"]);
     assert!(plan["refused"][0]["why"].as_str().unwrap().contains("worked on"), "{plan:#}");
     desk.job.leave();
-    for entry in [desk.job.dir.clone(), desk.job.trial_dir("two"), desk.job.trial_dir("two").join("agent")] {
-        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
-        let age = |path: &Path| fs::File::open(path).unwrap().set_modified(old).unwrap();
-        fs::read_dir(&entry).unwrap().flatten().for_each(|e| age(&e.path()));
-        age(&entry);
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(3600);
+    let mut todo = vec![desk.job.dir.clone()];
+    while let Some(path) = todo.pop() {
+        if path.is_dir() {
+            todo.extend(fs::read_dir(&path).unwrap().flatten().map(|e| e.path()));
+        }
+        fs::File::open(&path).unwrap().set_modified(old).unwrap();
     }
     let plan = desk.plan(&["--unscored"]);
     assert_eq!(tasks(&plan), ["two"], "{plan:#}");
@@ -389,20 +404,16 @@ fn row_17_a_trial_that_nobody_will_finish_can_be_requeued() {
 
 #[test]
 fn row_18_one_flag_takes_all_that_failed_for_the_surroundings() {
-    let mut desk = Desk::new("infra", &["ok", "zero", "late", "docker", "pools", "odd"]);
+    let mut desk = Desk::new("infra", &["ok", "zero", "late", "four", "five", "odd"]);
     desk.job.done("ok", Some(1.0), None);
     desk.job.done("zero", Some(0.0), None);
     desk.job.done("late", Some(0.0), Some(("AgentTimeoutError", "Agent execution timed out after 900.0 seconds")));
-    desk.job.done(
-        "docker",
-        None,
-        Some(("RuntimeError", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock")),
-    );
-    desk.job.done("pools", None, Some(("RuntimeError", "all predefined address pools have been fully subnetted")));
+    desk.stillborn("four", "Cannot connect to the Docker daemon at unix:///var/run/docker.sock");
+    desk.stillborn("five", "all predefined address pools have been fully subnetted");
     desk.job.done("odd", None, Some(("KeyError", "'answer'")));
     desk.over();
     let plan = desk.plan(&["--infra"]);
-    assert_eq!(tasks(&plan), ["docker", "pools"]);
+    assert_eq!(tasks(&plan), ["five", "four"]);
     assert_eq!(plan["plans"].as_array().unwrap().len(), 1);
     for row in plan["plans"][0]["trials"].as_array().unwrap() {
         assert!(row["why"].as_str().unwrap().starts_with("infra/"), "{row:#}");
@@ -411,7 +422,7 @@ fn row_18_one_flag_takes_all_that_failed_for_the_surroundings() {
     let odd = desk.job.trial_dir("odd");
     let out = desk.run(&["verdict", odd.to_str().unwrap(), "infra_confirmed", "--note", "the disk was full"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
-    assert_eq!(tasks(&desk.plan(&["--infra"])), ["docker", "odd", "pools"]);
+    assert_eq!(tasks(&desk.plan(&["--infra"])), ["five", "four", "odd"]);
 }
 
 #[test]
@@ -476,7 +487,7 @@ fn row_20_what_is_scored_or_had_its_time_is_sealed() {
 #[test]
 fn keys_that_are_not_on_disk_are_asked_for_before_anything_is_made() {
     let mut desk = Desk::new("keys", &["one"]);
-    desk.job.done("one", None, Some(("RuntimeError", "Cannot connect to the Docker daemon")));
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
     desk.config("one", |c| {
         c["agent"]["env"] = json!({"HF_TOKEN": "hf_x****abc", "OPENAI_API_KEY": "${OPENAI_API_KEY}"});
     });
@@ -491,7 +502,7 @@ fn keys_that_are_not_on_disk_are_asked_for_before_anything_is_made() {
 #[test]
 fn a_program_that_does_not_begin_is_said_and_the_next_try_is_free() {
     let mut desk = Desk::new("broken", &["one"]);
-    desk.job.done("one", None, Some(("RuntimeError", "Cannot connect to the Docker daemon")));
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
     desk.over();
     let harbor = desk.state.path().join("harbor");
     fs::write(&harbor, "#!/bin/sh\n[ \"$1\" = --version ] && exec echo 0.26.1\necho no such option >&2\nexit 2\n")
