@@ -91,7 +91,7 @@ pub fn prepare(
         let planned: Vec<String> = out.plans.iter().map(|p| p.name.clone()).collect();
         let past: Vec<&OsStr> = known.past.iter().filter_map(|p| p.into.file_name()).collect();
         let taken = |name: &str| {
-            planned.iter().any(|p| p == name)
+            planned.iter().chain(&ask.reserved).any(|p| p == name)
                 || past.contains(&OsStr::new(name))
                 || std::fs::symlink_metadata(jobs_dir.join(name)).is_ok()
         };
