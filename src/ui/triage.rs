@@ -68,7 +68,9 @@ fn list_row(model: &Model, row: &Row, pen: Pen, columns: usize) -> Line<'static>
     };
     let what = match (row.verdict, &row.class) {
         (Some(verdict), _) => verdict.title().to_string(),
-        (None, Some(class)) if class.class == Class::Passed => "passed, odd".to_string(),
+        (None, Some(class)) if class.class == Class::Passed && class.flags.iter().any(|f| f.is_suspicious_pass()) => {
+            "passed, odd".to_string()
+        }
         (None, Some(class)) => class_words(class),
         (None, None) => row.exception.as_ref().map_or_else(|| row.outcome.word().to_string(), |k| k.to_string()),
     };
@@ -173,7 +175,7 @@ fn head(model: &Model, row: &Row, job: &Job, pen: Pen, columns: usize) -> Vec<Li
     if model.fleet.jobs().len() > 1 {
         names.push(piece(job.facts.name.to_string(), pen.dim(), 1));
     }
-    let dash = pen.unknown().to_string();
+    let dash = "-".to_string();
     let mut facts = vec![format!("reward {}", row.reward.map_or_else(|| "none".to_string(), reward))];
     if let Some(kind) = &row.exception {
         facts.push(kind.to_string());

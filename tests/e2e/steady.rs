@@ -13,6 +13,7 @@ fn a_finished_job_costs_nothing() {
     let job = Job::finished("night-run");
     let mut pty = start(&["attach", job.arg()], 120, 36);
     pty.wait_for("finished", SOON);
+    pty.wait_for("class failed", SOON);
     pty.settle(Duration::from_millis(500), SOON);
     let (bytes, switches) = (pty.raw_len(), proc::voluntary_switches(pty.pid()));
     std::thread::sleep(Duration::from_secs(2));

@@ -24,7 +24,8 @@ pub fn doc(job: &Job, trial: &Trial) -> Doc {
     let raised = trial.result.as_ref().and_then(|r| r.exception.as_ref());
     if let Some(raised) = raised.filter(|x| !x.message.trim().is_empty()) {
         doc.title("Exception");
-        line(&mut doc, &format!("  {}: {}", raised.kind, raised.message.trim()), Mark::Plain);
+        let text = format!("{}: {}", raised.kind, raised.message.trim());
+        text.lines().for_each(|text| line(&mut doc, &format!("  {text}"), Mark::Plain));
     }
     said(&mut doc, job, trial);
     doc
