@@ -13,8 +13,8 @@
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
-//! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
+//! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `journal`, `follow`, `environment` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
@@ -23,14 +23,14 @@
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
-//! {agent, verifier} ← scheduler`, `{follow, environment} ← audit`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
+//! {agent, verifier} ← scheduler`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
 //! no tokio, ratatui or I/O outside `app::runtime` (which alone of it looks into `tty` and `ui`),
 //! `app::alarm` and the two workers. A test (`tests/edges.rs`) checks the edges.
 //!
 //! One reducer: producers send events to a single `update`; views are pure functions of the state;
 //! the screen, the JSON and the plain reports are drawn from the same state. Attaching is
 //! read-only; what writes below a job dir is [`mod@harbor::write`] alone, for jobs of our own, and
-//! [`audit`] on an operator's word: its journal, and what goes to the quarantine.
+//! on an operator's word [`journal`] (one file of notes) and [`audit`] (what goes to the quarantine).
 
 pub mod agent;
 pub mod app;

@@ -38,12 +38,15 @@ async fn solve(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
         return Err(Raised::new("FileNotFoundError", "the task has no solution/solve.sh", DURING));
     };
     let failed = |e| of_environment(&e, DURING);
-    environment.upload(Upload::Dir(task.dir.join(solution)), "/solution").await.map_err(failed)?;
     let name = script.rsplit('/').next().unwrap_or(script);
+    let scripts = Upload::Scripts(task.dir.join(solution), name.to_string());
+    let packed = environment.upload(scripts, "/solution").await.map_err(failed)?;
     let script = quoted(&environment.locate(&format!("/solution/{name}")));
-    // Scripts come with any mode; whether this worked shows when it runs.
-    let chmod = Command { user: Some("root".to_string()), ..Command::new(&format!("chmod +x {script}")) };
-    environment.exec(&chmod).await.map_err(failed)?;
+    if !packed.program {
+        // Scripts come with any mode; whether this worked shows when it runs.
+        let chmod = Command { user: Some("root".to_string()), ..Command::new(&format!("chmod +x {script}")) };
+        environment.exec(&chmod).await.map_err(failed)?;
+    }
     let missing = |e: crate::harbor::task::MissingVariable| Raised::new("ValueError", &e.to_string(), DURING);
     let own = resolve_all(&task.config.solution_env, host_variable).map_err(missing)?;
     let mut env = vec![("DEBIAN_FRONTEND".to_string(), "noninteractive".to_string())];

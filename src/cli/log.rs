@@ -1,11 +1,14 @@
 //! The log: a rolling file in the state dir, never the terminal.
 
-use tracing_appender::non_blocking::WorkerGuard;
+use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 use tracing_appender::rolling::{RollingFileAppender, Rotation};
 use tracing_subscriber::EnvFilter;
 
 /// Files kept, one per day.
 const KEPT: usize = 7;
+/// Lines that may wait for the disk; more are dropped. The room is taken at the start, 32 bytes a line:
+/// the crate's own 128,000 lines cost 4 MB.
+const WAITING: usize = 4096;
 
 /// Starts logging. A log that can not be written is said on standard error and is no reason to
 /// stop. The guard writes out what is left when it is dropped.
@@ -29,7 +32,7 @@ pub fn start(level: &str) -> Option<WorkerGuard> {
     });
     match appender {
         Ok(appender) => {
-            let (writer, guard) = tracing_appender::non_blocking(appender);
+            let (writer, guard) = NonBlockingBuilder::default().buffered_lines_limit(WAITING).finish(appender);
             tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).try_init().ok()?;
             tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "start");
             Some(guard)

@@ -107,9 +107,10 @@ pub fn run(args: &RequeueArgs) -> u8 {
     };
     let mut prepared = Prepared::default();
     let around = Surroundings::of(&state_dir, args.harbor.as_deref());
+    let kin = source::kin(&fleet);
     for key in named {
         // Of a family each member names the same trials.
-        if prepared.plans.iter().any(|plan| crate::requeue::select::family(&fleet, key).contains(&plan.job)) {
+        if prepared.plans.iter().any(|plan| crate::requeue::select::family(&fleet, key, &kin).contains(&plan.job)) {
             continue;
         }
         let one = prepare(&fleet, key, &wanted(args), &terms(args), &ask(args), &around, load::now());

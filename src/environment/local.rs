@@ -29,6 +29,9 @@ use crate::harbor::Dir;
 pub const VARIABLES: [(&str, &str); 4] =
     [("/app", "APP_DIR"), ("/tests", "TESTS_DIR"), ("/solution", "SOLUTION_DIR"), ("/logs", "LOGS_DIR")];
 
+/// Where a command starts that names no directory.
+const HOME: &str = "/app";
+
 /// Variable that marks the processes of one environment, so that those that left their group are found:
 /// `<pid of the owner>-<scratch directory>`.
 pub const MARK: &str = "PILOTHOUSE_LOCAL";
@@ -170,7 +173,7 @@ impl Place {
             let detail = format!("a command for user {user}: the local environment has one user, ours");
             return Err(EnvError::new(Trouble::Unsupported, call, &detail, "use the Docker environment"));
         }
-        let workdir = self.host(&plain_path(call, command.workdir.as_deref().unwrap_or("/app"))?);
+        let workdir = self.host(&plain_path(call, command.workdir.as_deref().unwrap_or(HOME))?);
         let output = match &command.output {
             Some(file) => Some((self.output(call, &file.path)?, file.cap)),
             None => None,
@@ -269,9 +272,9 @@ impl Place {
                 let mut file =
                     File::options().write(true).create_new(true).mode(mode & 0o777).open(&target).map_err(fail)?;
                 file.write_all(&data).map_err(fail)?;
-                Ok(Packed { files: 1, bytes: data.len() as u64, skipped: Vec::new() })
+                Ok(Packed { files: 1, bytes: data.len() as u64, ..Packed::default() })
             }
-            Upload::Dir(path) => {
+            Upload::Dir(path) | Upload::Scripts(path, _) => {
                 let source = pack::open_source(&path).map_err(fail)?;
                 fs::create_dir_all(&target).map_err(fail)?;
                 let target = Dir::open(&target).map_err(fail)?;
@@ -369,7 +372,7 @@ fn carry(
     std::thread::scope(|scope| {
         let packing = scope.spawn(move || {
             let mut builder = tar::Builder::new(writer);
-            let packed = pack::pack(from, prefix, &mut builder, &|_, _| true);
+            let packed = pack::pack(from, prefix, &mut builder, &pack::Rules::all());
             match (packed, builder.into_inner()) {
                 (Ok(packed), Ok(mut writer)) => writer.flush().map(|()| packed),
                 (Err(e), Ok(writer)) => {
@@ -540,6 +543,10 @@ impl Environment for LocalEnvironment {
 
     fn stop(&self) -> Act<'_, ()> {
         Box::pin(self.aside(Place::end))
+    }
+
+    fn home(&self) -> Option<String> {
+        Some(HOME.to_string())
     }
 
     fn locate(&self, path: &str) -> String {

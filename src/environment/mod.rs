@@ -85,6 +85,9 @@ pub trait Environment: Send + Sync {
     /// Ends it at once and removes it; fine when it is already gone. Bounded in time.
     fn stop(&self) -> Act<'_, ()>;
 
+    /// The directory where a command starts that names none, once that is known.
+    fn home(&self) -> Option<String>;
+
     /// Where a path of the task (`/tests/test.sh`) is for a command that runs here.
     fn locate(&self, path: &str) -> String;
 
@@ -188,6 +191,9 @@ pub struct ProbeAnswer {
 pub enum Upload {
     /// The contents of a directory of this machine. Links in it are uploaded as links.
     Dir(PathBuf),
+    /// The same, of which one file is to be executable for everybody; [`pack::Packed::program`] says
+    /// whether it is.
+    Scripts(PathBuf, String),
     /// One file's contents and its mode (`0o644`).
     Bytes(Vec<u8>, u32),
 }

@@ -25,6 +25,30 @@ pub struct Packed {
     pub bytes: u64,
     /// FIFOs, sockets, devices and unreadable entries that were left out, the first 100 by name.
     pub skipped: Vec<String>,
+    /// True when the file that [`Rules::program`] names went in, as a file that everybody may execute.
+    pub program: bool,
+}
+
+/// What goes into an archive, and how.
+#[derive(Clone, Copy)]
+pub struct Rules<'a> {
+    /// Says for each path relative to the directory (and whether it is a directory) whether it goes in.
+    pub keep: &'a dyn Fn(&str, bool) -> bool,
+    /// A file of the directory itself that everybody may execute there, whatever its mode is here.
+    pub program: Option<&'a str>,
+}
+
+impl std::fmt::Debug for Rules<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rules").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+impl Rules<'_> {
+    /// Everything, as it is.
+    pub fn all() -> Rules<'static> {
+        Rules { keep: &|_, _| true, program: None }
+    }
 }
 
 /// Opens the directory that is to be packed. Its own name must not be a link: in a repository of
@@ -39,19 +63,13 @@ pub fn open_source(path: &Path) -> io::Result<Dir> {
 }
 
 /// Writes the contents of `dir` as tar entries beneath `prefix` (relative, may be empty), sorted by
-/// name. `keep` says for each path relative to `dir` (and whether it is a directory) whether it goes
-/// in. Links go in as links; nothing is followed.
+/// name. Links go in as links; nothing is followed.
 ///
 /// # Errors
 /// Of reading a file that changed meanwhile, or of writing to `out`.
-pub fn pack<W: Write>(
-    dir: &Dir,
-    prefix: &Path,
-    out: &mut tar::Builder<W>,
-    keep: &dyn Fn(&str, bool) -> bool,
-) -> io::Result<Packed> {
+pub fn pack<W: Write>(dir: &Dir, prefix: &Path, out: &mut tar::Builder<W>, rules: &Rules<'_>) -> io::Result<Packed> {
     let mut packed = Packed::default();
-    level(dir, prefix, Path::new(""), out, keep, &mut packed, 0)?;
+    level(dir, prefix, Path::new(""), out, rules, &mut packed, 0)?;
     Ok(packed)
 }
 
@@ -79,7 +97,7 @@ fn level<W: Write>(
     prefix: &Path,
     rel: &Path,
     out: &mut tar::Builder<W>,
-    keep: &dyn Fn(&str, bool) -> bool,
+    rules: &Rules<'_>,
     packed: &mut Packed,
     depth: usize,
 ) -> io::Result<()> {
@@ -89,7 +107,7 @@ fn level<W: Write>(
         let rel = rel.join(&entry.name);
         let path = prefix.join(&rel);
         let is_dir = entry.kind == EntryKind::Dir;
-        let wanted = keep(&rel.to_string_lossy(), is_dir);
+        let wanted = (rules.keep)(&rel.to_string_lossy(), is_dir);
         if !wanted && !is_dir {
             continue;
         }
@@ -102,12 +120,16 @@ fn level<W: Write>(
                         let mut header = header(tar::EntryType::Directory, mode, 0);
                         out.append_data(&mut header, &path, io::empty())?;
                     }
-                    level(&sub, prefix, &rel, out, keep, packed, depth + 1)?;
+                    level(&sub, prefix, &rel, out, rules, packed, depth + 1)?;
                 }
                 Err(_) => skip(packed, &rel),
             },
             EntryKind::File => match open(dir, &entry.name) {
-                Ok(file) => append(file, &path, out, packed)?,
+                Ok(file) => {
+                    let program = depth == 0 && rules.program.is_some_and(|name| entry.name == *name);
+                    append(file, &path, out, packed, if program { 0o111 } else { 0 })?;
+                    packed.program |= program;
+                }
                 Err(_) => skip(packed, &rel),
             },
             EntryKind::Symlink => match rustix::fs::readlinkat(dir, &entry.name, Vec::new()) {
@@ -136,10 +158,17 @@ fn open(dir: &Dir, name: &OsStr) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
-fn append<W: Write>(file: File, path: &Path, out: &mut tar::Builder<W>, packed: &mut Packed) -> io::Result<()> {
+/// `more` is added to its mode.
+fn append<W: Write>(
+    file: File,
+    path: &Path,
+    out: &mut tar::Builder<W>,
+    packed: &mut Packed,
+    more: u32,
+) -> io::Result<()> {
     let meta = file.metadata()?;
-    let mut header =
-        header(tar::EntryType::Regular, meta.permissions().mode(), u64::try_from(meta.mtime()).unwrap_or(0));
+    let mode = meta.permissions().mode() | more;
+    let mut header = header(tar::EntryType::Regular, mode, u64::try_from(meta.mtime()).unwrap_or(0));
     header.set_size(meta.len());
     // Exactly as many bytes as announced, whatever happens to the file meanwhile.
     let mut exact = file.take(meta.len());

@@ -239,6 +239,12 @@ pub fn unlike(path: &str, a: &Value, b: &Value) -> Vec<(String, String, String)>
         if a == b || nothing(a) && nothing(b) || same_number() {
             return;
         }
+        let empty = Value::Object(Map::new());
+        let (a, b) = match (a, b) {
+            (Value::Object(_), Value::Null) => (a, &empty),
+            (Value::Null, Value::Object(_)) => (&empty, b),
+            other => other,
+        };
         match (a, b) {
             (Value::Object(x), Value::Object(y)) => {
                 let keys: BTreeSet<&String> = x.keys().chain(y.keys()).collect();

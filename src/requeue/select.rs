@@ -65,6 +65,8 @@ pub struct Known {
     pub retries: BTreeMap<(JobKey, Arc<str>), Vec<Arc<str>>>,
     /// Requeues of the past.
     pub past: Vec<Past>,
+    /// Pairs of jobs of which one came from the other.
+    pub kin: Vec<(JobKey, JobKey)>,
 }
 
 /// A trial that is to be run again.
@@ -143,15 +145,21 @@ pub struct Selection {
 
 /// The jobs that descend from one another by lineage, seen from one of them: it, its ancestors, their
 /// descendants.
-pub fn family(fleet: &Fleet, job: JobKey) -> Vec<JobKey> {
+///
+/// `kin` are pairs of jobs of which one came from the other by their journals.
+pub fn family(fleet: &Fleet, job: JobKey, kin: &[(JobKey, JobKey)]) -> Vec<JobKey> {
     let mut out = vec![job];
     loop {
         let known: Vec<&Job> = out.iter().filter_map(|key| fleet.job(*key)).collect();
         let related = |other: &&Job| {
-            known.iter().any(|one| {
-                other.facts.lineage.iter().any(|name| merge::names(name, one))
-                    || one.facts.lineage.iter().any(|name| merge::names(name, other))
-            })
+            let by_journal = |(a, b): &(JobKey, JobKey)| {
+                (*a == other.key && out.contains(b)) || (*b == other.key && out.contains(a))
+            };
+            kin.iter().any(by_journal)
+                || known.iter().any(|one| {
+                    other.facts.lineage.iter().any(|name| merge::names(name, one))
+                        || one.facts.lineage.iter().any(|name| merge::names(name, other))
+                })
         };
         let more: Vec<JobKey> =
             fleet.jobs().iter().filter(|j| !out.contains(&j.key)).filter(related).map(|j| j.key).collect();
@@ -188,7 +196,7 @@ fn part(fleet: &Fleet, keys: &[JobKey]) -> Fleet {
 
 /// Chooses among the trials of a job and of those that belong to its lineage.
 pub fn select(fleet: &Fleet, job: JobKey, wanted: &Wanted, terms: &Terms, known: &Known, now: Stamp) -> Selection {
-    let keys = family(fleet, job);
+    let keys = family(fleet, job, &known.kin);
     let fleet = part(fleet, &keys);
     let how = (keys.len() > 1).then_some(How::Passes);
     let options = Options { how, ..Options::default() };
@@ -260,7 +268,7 @@ impl<'a> View<'a> {
     /// Whether a sweep over the whole job takes the trial in. What stands no longer in its slot is left
     /// out silently: somebody else took care of it.
     fn swept(&self, job: &Job, trial: &Trial, row: &Row, wanted: &Wanted) -> bool {
-        if row.place != Place::Chosen {
+        if row.place != Place::Chosen && !self.holder_works(row) {
             return false;
         }
         let class = self.class(job, trial, row);
@@ -268,6 +276,13 @@ impl<'a> View<'a> {
         let unscored = trial.result.as_ref().is_none_or(|r| r.rewards.primary().is_none());
         wanted.infra && (class == Some(Class::Infra) || confirmed)
             || wanted.unscored && unscored && class.is_some_and(Class::is_excluded)
+    }
+
+    /// The trial that stands in its slot instead is being worked on: what comes of it is not known.
+    fn holder_works(&self, row: &Row) -> bool {
+        let Some((job, name)) = &row.superseded_by else { return false };
+        let is = |other: &&Row| other.job == *job && other.trial.as_ref() == Some(name);
+        self.tally.rows.iter().find(is).is_some_and(|holder| holder.phase.is_running())
     }
 
     /// Its class: as the rules say it, else what its result alone says beyond doubt.
@@ -283,16 +298,17 @@ impl<'a> View<'a> {
             _ if result.is_phantom() => Some(Class::Phantom),
             Some("AgentTimeoutError") => Some(Class::AgentTimeout),
             Some("VerifierTimeoutError") => Some(Class::VerifierTimeout),
+            _ if result.is_of_environment() && !result.has_valid_reward() => Some(Class::Infra),
             _ => None,
         }
     }
 
     fn judge(&self, job: &Job, trial: &Trial, row: &Row) -> Result<Pick, (String, Way)> {
+        self.worked_on(job, trial, row)?;
         if let Some((at, instead)) = row.superseded_by.as_ref().filter(|_| row.place == Place::Superseded) {
             let by = self.fleet.jobs().get(*at).map(|j| j.facts.name.clone()).unwrap_or_default();
             return Err((format!("{instead} of {by} stands in its slot"), Way::No));
         }
-        self.worked_on(job, trial, row)?;
         let class = self.class(job, trial, row);
         let said = job.class_of(trial);
         let verdict = job.verdict_of(trial);

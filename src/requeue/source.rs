@@ -1,7 +1,7 @@
 //! What a plan needs from disk: the configs of the job and its trials, the tasks, the journals, the
 //! installed Harbor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -70,9 +70,10 @@ pub fn prepare(
     around: &Surroundings,
     now: Stamp,
 ) -> Prepared {
-    let keys = family(fleet, job);
+    let kin = kin(fleet);
+    let keys = family(fleet, job, &kin);
     let members: Vec<&Job> = keys.iter().filter_map(|key| fleet.job(*key)).collect();
-    let known = known(&members);
+    let known = Known { kin, ..known(&members) };
     let selection = select(fleet, job, wanted, terms, &known, now);
     let mut out = Prepared { refused: selection.refused, notes: selection.notes, ..Prepared::default() };
     let ask = Ask { configs: around.place(), ..ask.clone() };
@@ -113,6 +114,20 @@ pub fn relatives(job_dir: &Path) -> Vec<PathBuf> {
                 out.push(place.clone());
                 todo.push(place);
             }
+        }
+    }
+    out
+}
+
+/// Pairs of jobs of a fleet of which one came from the other by their journals.
+pub fn kin(fleet: &Fleet) -> Vec<(JobKey, JobKey)> {
+    let mut out = Vec::new();
+    for job in fleet.jobs() {
+        let related = notes(&job.facts.dir).into_iter().filter(|n| n.act == "requeue" || n.act == "origin");
+        let places: BTreeSet<PathBuf> = related.filter_map(|n| n.place).collect();
+        for place in places {
+            let other = fleet.jobs().iter().find(|other| other.key != job.key && same(&other.facts.dir, &place));
+            out.extend(other.map(|other| (job.key, other.key)));
         }
     }
     out

@@ -18,8 +18,10 @@ const PWD: Duration = Duration::from_secs(10);
 pub(super) async fn workdir(environment: &dyn Environment, planned: &PlannedTrial) -> Result<String, EnvError> {
     Ok(match &planned.task.config.environment.workdir {
         Some(workdir) => workdir.clone(),
-        None if environment.describe().kind == "local" => "/app".to_string(),
-        None => environment.probe(&["pwd"], None, PWD).await?.text.trim().to_string(),
+        None => match environment.home() {
+            Some(home) => home,
+            None => environment.probe(&["pwd"], None, PWD).await?.text.trim().to_string(),
+        },
     })
 }
 

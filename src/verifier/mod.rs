@@ -93,15 +93,21 @@ async fn run(
     };
     let failed = |e: EnvError| Raised::new("RuntimeError", &e.to_string(), DURING);
     forget_rewards(environment, what.logs).await?;
-    for tests in &step.tests {
-        let up = environment.upload(Upload::Dir(task.dir.join(tests)), "/tests").await;
-        up.map_err(|e| Raised::new("AddTestsDirError", &e.to_string(), DURING))?;
-    }
     let name = script.rsplit('/').next().unwrap_or(script);
+    let mut runnable = true;
+    for tests in &step.tests {
+        let up = environment.upload(Upload::Scripts(task.dir.join(tests), name.to_string()), "/tests").await;
+        runnable &= up.map_err(|e| Raised::new("AddTestsDirError", &e.to_string(), DURING))?.program;
+    }
     let script = quoted(&environment.locate(&format!("/tests/{name}")));
-    let root = Some("root".to_string());
     // Most test scripts are not executable in their repositories.
-    environment.exec(&Command { user: root, ..Command::new(&format!("chmod +x {script}")) }).await.map_err(failed)?;
+    if !runnable || step.tests.is_empty() {
+        let root = Some("root".to_string());
+        environment
+            .exec(&Command { user: root, ..Command::new(&format!("chmod +x {script}")) })
+            .await
+            .map_err(failed)?;
+    }
     let spec = task.spec(step);
     let own = resolve_all(&task.config.verifier_env(spec), host_variable);
     let own = own.map_err(|e| Raised::new("ValueError", &e.to_string(), DURING))?;
@@ -127,16 +133,21 @@ async fn run(
 /// Removes rewards that are there before the tests run: an agent could have written them.
 async fn forget_rewards(environment: &dyn Environment, logs: &Arc<Folder>) -> Result<(), Raised> {
     let failed = |why: &str| Raised::new("RuntimeError", why, DURING);
+    let there = || {
+        let logs = Arc::clone(logs);
+        aside(move || {
+            let gone = |name: &&str| matches!(logs.dir().stat(name), Err(e) if e.kind() == ErrorKind::NotFound);
+            Ok(REWARDS.into_iter().find(|name| !gone(name)))
+        })
+    };
+    if there().await?.is_none() {
+        return Ok(());
+    }
     let paths = REWARDS.map(|name| quoted(&environment.locate(&format!("/logs/verifier/{name}"))));
     let remove = Command::new(&format!("rm -rf -- {}", paths.join(" ")));
     let remove = Command { user: Some("root".to_string()), ..remove };
     environment.exec(&remove).await.map_err(|e| failed(&e.to_string()))?;
-    let logs = Arc::clone(logs);
-    let there = aside(move || {
-        let gone = |name: &&str| matches!(logs.dir().stat(name), Err(e) if e.kind() == ErrorKind::NotFound);
-        Ok(REWARDS.into_iter().find(|name| !gone(name)))
-    });
-    match there.await? {
+    match there().await? {
         Some(name) => Err(failed(&format!("a {name} from before the tests could not be removed"))),
         None => Ok(()),
     }

@@ -12,7 +12,8 @@ use serde_json::Value;
 pub struct Harbor {
     /// `0.21` or `0.26`.
     pub version: &'static str,
-    program: PathBuf,
+    /// Its program.
+    pub program: PathBuf,
 }
 
 /// An image that tasks are based on, with bash in it; made by the tools beside the recorded data.
@@ -134,6 +135,14 @@ impl Bench {
         let status = self.command(harbor, &["job", "resume", "-p", &at], &out).status().unwrap();
         let said = fs::read_to_string(self.dir.path().join(out)).unwrap_or_default();
         assert!(status.success(), "harbor {} job resume: {status}\n{said}", harbor.version);
+    }
+
+    /// Runs Harbor in a directory of one's own; its exit and what it said.
+    pub fn harbor_in(&self, harbor: &Harbor, cwd: &Path, args: &[&str]) -> (Option<i32>, String) {
+        let mut command = self.command(harbor, args, "harbor.out");
+        let status = command.current_dir(cwd).status().unwrap();
+        let said = fs::read_to_string(self.dir.path().join("harbor.out")).unwrap_or_default();
+        (status.code(), said)
     }
 
     /// Begins to resume a job, and waits until a trial is at work.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::owner::{self, Ended, Owner, Terms};
@@ -23,8 +23,6 @@ use crate::report::json::Style;
 use crate::report::{json, plain};
 use crate::scheduler::{Control, RunError};
 
-/// Batches of news that may wait; then the follower waits.
-const QUEUE: usize = 64;
 /// Time between two looks at the job dir.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a job that is being stopped may still take after a second signal.
@@ -175,28 +173,16 @@ async fn until(deadline: Option<Instant>) {
 
 /// Follows a job, which signals may have reached before, to its end; gives the exit code.
 pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops, mut ears: Ears) -> u8 {
-    let (remote, mut news) = match out.quiet {
-        true => (None, None),
-        false => follow(&owner.dir),
-    };
-    let (mut fleet, mut progress) = (Fleet::default(), Progress::default());
+    let mut progress = Progress::default();
+    let mut looks = Looks::begin(&owner.dir, out.quiet);
     let ended = loop {
         tokio::select! {
             ended = &mut owner.done => break ended.ok(),
-            batch = next(&mut news) => match batch {
-                Some(batch) => {
-                    batch.into_iter().for_each(|event| fleet.apply(event));
-                    progress.print(&fleet, out);
-                }
-                None => news = None,
-            },
+            () = looks.next() => progress.print(&looks.fleet, out),
             name = ears.hear() => if signalled(&mut stops, &owner.control, name, out) { break None },
             () = stops.over() => break None,
         }
     };
-    if let Some(remote) = remote {
-        remote.stop();
-    }
     let (dir, smoke) = (owner.dir.clone(), owner.smoke_failed.clone());
     let Some((ended, left)) = ended else {
         if !stops.stopped() {
@@ -206,33 +192,76 @@ pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, m
         return crate::cli::SIGNAL;
     };
     owner.join();
-    let code = report(&dir, &(ended, left), invalid, stops.stopped(), out, &mut progress);
+    let fleet = looks.last().await;
+    let code = report(&dir, fleet.as_ref(), &(ended, left), invalid, stops.stopped(), out, &mut progress);
     if smoke.load(Ordering::Relaxed) && code == crate::cli::STOPPED { crate::cli::INFRA } else { code }
 }
 
-type News = mpsc::Receiver<Vec<JobEvent>>;
-
-async fn next(news: &mut Option<News>) -> Option<Vec<JobEvent>> {
-    match news {
-        Some(news) => news.recv().await,
-        None => std::future::pending().await,
-    }
+/// Looks at the job's own directory, as anybody else would.
+struct Looks {
+    dir: PathBuf,
+    fleet: Fleet,
+    /// None while a look is being taken.
+    follower: Option<Follower>,
+    looking: Option<JoinHandle<(Follower, Vec<JobEvent>)>>,
+    /// None where nobody wants to hear of it before the end.
+    due: Option<Instant>,
 }
 
-/// Follows the job's own directory, as anybody else would.
-fn follow(dir: &Path) -> (Option<crate::follow::Remote>, Option<News>) {
-    // Lines are read later, if at all; waking at each change took a fifth of the CPU of a whole run.
-    let options = Options { owner: false, poll: Some(LOOK), ..Options::default() };
-    let follower = Follower::new(vec![dir.to_path_buf()], options);
-    let remote = follower.remote();
-    let (sender, news) = mpsc::channel(QUEUE);
-    let run = move || follower.run(Box::new(move |batch| sender.blocking_send(batch).is_ok()));
-    match std::thread::Builder::new().name("follow".into()).spawn(run) {
-        Ok(_) => (Some(remote), Some(news)),
-        Err(error) => {
-            tracing::warn!(%error, "no progress lines");
-            (None, None)
+impl Looks {
+    fn begin(dir: &Path, quiet: bool) -> Looks {
+        let options = Options { owner: false, ..Options::default() };
+        Looks {
+            dir: dir.to_path_buf(),
+            fleet: Fleet::default(),
+            follower: Some(Follower::new(vec![dir.to_path_buf()], options)),
+            looking: None,
+            due: (!quiet).then(|| Instant::now() + LOOK),
         }
+    }
+
+    /// Waits for the next look and takes in what it saw. Nothing is lost when it is dropped before.
+    async fn next(&mut self) {
+        if self.looking.is_none() {
+            until(self.due).await;
+            self.look(Follower::pass);
+        }
+        self.take_in().await;
+        self.due = Some(Instant::now() + LOOK);
+    }
+
+    fn look(&mut self, how: impl FnOnce(&mut Follower, &mut dyn FnMut(Vec<JobEvent>) -> bool) + Send + 'static) {
+        if let Some(mut follower) = self.follower.take() {
+            // On a thread of its own: the disk may be slow, signals are heard all the same.
+            self.looking = Some(tokio::task::spawn_blocking(move || {
+                let mut events = Vec::new();
+                how(&mut follower, &mut |batch| {
+                    events.extend(batch);
+                    true
+                });
+                (follower, events)
+            }));
+        }
+    }
+
+    async fn take_in(&mut self) {
+        let Some(looking) = &mut self.looking else { return };
+        match looking.await {
+            Ok((follower, events)) => {
+                self.follower = Some(follower);
+                events.into_iter().for_each(|event| self.fleet.apply(event));
+            }
+            Err(error) => tracing::warn!(%error, "a look at the job dir broke off"),
+        }
+        self.looking = None;
+    }
+
+    /// What is there at the end; None when the directory can not be read any more.
+    async fn last(mut self) -> Option<Fleet> {
+        self.take_in().await;
+        self.look(Follower::scan_once);
+        self.take_in().await;
+        load::wrong_roots(&self.fleet, &[self.dir]).is_empty().then_some(self.fleet)
     }
 }
 
@@ -295,20 +324,17 @@ pub fn resume_words(dir: &Path) -> String {
 /// The last words on a job, and the exit code.
 fn report(
     dir: &Path,
+    read: Option<&Fleet>,
     (ended, left): &Ended,
     invalid: &[Invalid],
     signalled: bool,
     out: Output,
     progress: &mut Progress,
 ) -> u8 {
-    let options = Options { owner: false, ..Options::default() };
-    let read = load::scan(&[dir.to_path_buf()], options);
-    let counted = read
-        .as_ref()
-        .ok()
-        .map(|fleet| (fleet, tally::count_side_by_side(fleet, crate::job::slots::Rule::default(), load::now())));
+    let counted =
+        read.map(|fleet| (fleet, tally::count_side_by_side(fleet, crate::job::slots::Rule::default(), load::now())));
     // What was written last was still on its way.
-    if let (Ok(fleet), false) = (&read, out.quiet) {
+    if let (Some(fleet), false) = (read, out.quiet) {
         progress.print(fleet, out);
     }
     match (&counted, out.json) {

@@ -67,7 +67,7 @@ impl DockerEnvironment {
         let id = self.ready(&call).await?;
         let inside = match &from {
             Upload::Bytes(..) => Inside::Missing,
-            Upload::Dir(_) => self.engine().look(&id, &to).await?,
+            Upload::Dir(_) | Upload::Scripts(..) => self.engine().look(&id, &to).await?,
         };
         if matches!(inside, Inside::File(_) | Inside::Other) {
             let detail = format!("{to} inside is no directory");
@@ -78,15 +78,20 @@ impl DockerEnvironment {
         let prefix = relative(&to);
         let packing = tokio::task::spawn_blocking(move || {
             let mut builder = tar::Builder::new(writer);
+            let (from, program) = match from {
+                Upload::Scripts(dir, program) => (Upload::Dir(dir), Some(program)),
+                other => (other, None),
+            };
+            let rules = pack::Rules { program: program.as_deref(), ..pack::Rules::all() };
             let packed =
                 match from {
                     Upload::Bytes(data, mode) => pack::pack_bytes(&prefix, &data, mode, &mut builder)
-                        .map(|()| Packed { files: 1, bytes: data.len() as u64, skipped: Vec::new() }),
-                    Upload::Dir(path) => pack::open_source(&path).and_then(|dir| {
+                        .map(|()| Packed { files: 1, bytes: data.len() as u64, ..Packed::default() }),
+                    Upload::Dir(path) | Upload::Scripts(path, _) => pack::open_source(&path).and_then(|dir| {
                         if !exists {
                             pack::pack_dir(&prefix, &mut builder)?;
                         }
-                        pack::pack(&dir, &prefix, &mut builder, &|_, _| true)
+                        pack::pack(&dir, &prefix, &mut builder, &rules)
                     }),
                 };
             let finished = builder.into_inner();

@@ -151,6 +151,8 @@ pub(super) struct State {
     pub(super) seen: Option<watch::Receiver<Seen>>,
     suspect: Option<String>,
     pub(super) stopped: bool,
+    /// Where its commands start, as the engine says.
+    pub(super) home: Option<String>,
     /// Its own network, once it is made.
     pub(super) network: Option<JobNetwork>,
 }
@@ -244,6 +246,9 @@ impl DockerEnvironment {
         let asked = self.engine.docker().inspect_container(id, None::<InspectContainerOptions>);
         match self.engine.call(&calls::INSPECT, &self.name, asked).await {
             Ok(found) => {
+                // Without a directory of the image's own commands start at the root.
+                let home = found.config.and_then(|c| c.working_dir).filter(|d| d.starts_with('/'));
+                self.state().home = Some(home.unwrap_or_else(|| "/".to_string()));
                 let state = found.state.unwrap_or_default();
                 Ok(match (state.running, state.paused) {
                     (Some(true), Some(true)) => Found::Paused,
@@ -442,6 +447,10 @@ impl Environment for DockerEnvironment {
 
     fn stop(&self) -> Act<'_, ()> {
         Box::pin(self.end())
+    }
+
+    fn home(&self) -> Option<String> {
+        self.state().home.clone()
     }
 
     fn locate(&self, path: &str) -> String {

@@ -343,7 +343,12 @@ fn send_context(context: &Path) -> (Pieces, tokio::task::JoinHandle<std::io::Res
             }
             let rules = dir.read(".dockerignore", 1 << 20).ok().map(|f| String::from_utf8_lossy(&f.data).into_owned());
             let ignore = pack::Ignore::parse(&rules.unwrap_or_default());
-            pack::pack(&dir, Path::new(""), &mut builder, &|path, _| ignore.keeps(path))
+            pack::pack(
+                &dir,
+                Path::new(""),
+                &mut builder,
+                &pack::Rules { keep: &|path, _| ignore.keeps(path), program: None },
+            )
         });
         let finished = builder.into_inner();
         match (packed, finished) {

@@ -25,6 +25,7 @@ mod exec;
 mod images;
 mod leftovers;
 mod networks;
+mod transport;
 
 pub use address::{Address, parse_address};
 pub use container::{ContainerSpec, DockerEnvironment, ImageSource, NetworkChoice, PIDS_DEFAULT, proxy_variables};
@@ -102,10 +103,9 @@ impl DockerEngine {
     /// As [`DockerEngine::connect`].
     pub async fn connect_to(address: Address) -> Result<DockerEngine, EnvError> {
         let subject = address.to_string();
-        let limit = CLIENT_LIMIT.as_secs();
         let docker = match &address {
-            Address::Unix(path) => Docker::connect_with_unix(path, limit, API_DEFAULT_VERSION),
-            Address::Tcp(_) => Docker::connect_with_http(&subject, limit, API_DEFAULT_VERSION),
+            Address::Unix(path) => transport::local(path, CLIENT_LIMIT),
+            Address::Tcp(_) => Docker::connect_with_http(&subject, CLIENT_LIMIT.as_secs(), API_DEFAULT_VERSION),
         };
         let docker = docker.map_err(|e| calls::explain(&calls::VERSION, &subject, &e))?;
         let docker = calls::limited(&calls::VERSION, &subject, docker.negotiate_version()).await?;
