@@ -79,6 +79,8 @@ pub fn start(plan: &Plan, state_dir: &Path) -> Result<Started, StartError> {
             trial: Some(row.trial.to_string()),
             result: format!("requeued as {}", plan.name),
             place: Some(plan.dir.clone()),
+            result_id: row.result_id.as_ref().map(ToString::to_string),
+            class: row.class.map(|class| class.word().to_string()),
             ..Note::now("requeue", &row.trial, &why(plan, &row.why))
         })?;
     }
