@@ -9,3 +9,5 @@ mod own;
 mod preview;
 #[path = "requeue/real.rs"]
 mod real;
+#[path = "requeue/screen.rs"]
+mod screen;

@@ -263,6 +263,6 @@ fn the_preview_asks_and_scrolls_and_offers_the_safer_way() {
     let text = screen::lines(&screen::draw(&mut model)).join("\n");
     assert!(text.contains("config.json missing"), "{text}");
     let effects = press(&mut model, "jG gR");
-    assert!(wish(&effects).wanted[0].1.infra);
+    assert!(wish(&effects).wanted[0].1.unscored);
     assert_eq!(model.view(), View::Requeue);
 }

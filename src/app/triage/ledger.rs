@@ -62,6 +62,12 @@ impl Ledger {
         sum
     }
 
+    /// A number for what is handed over.
+    pub(super) fn next_batch(&mut self) -> u64 {
+        self.batch += 1;
+        self.batch
+    }
+
     /// A later moment than any before: of two words the later one counts.
     fn moment(&mut self, now: Stamp) -> Stamp {
         let next = self.last.and_then(|last| last.checked_add(std::time::Duration::from_micros(1)).ok());
@@ -120,15 +126,14 @@ pub fn say(model: &mut Model, targets: &[Target], saying: Saying, note: &str) ->
 
 /// Hands the words of one job over and shows them.
 fn send(model: &mut Model, job: JobKey, words: Vec<Word>) -> (u64, Option<Effect>) {
-    model.ledger.batch += 1;
-    let batch = model.ledger.batch;
+    let batch = model.ledger.next_batch();
     let mine = model.ledger.mine.entry(job).or_default();
     mine.extend(words.iter().map(|word| Mine { batch, word: word.clone(), written: false }));
     show(model, job);
     let facts = model.fleet.job(job).map(|j| j.facts.clone());
     let effect = facts.map(|facts| {
         let place = Place { job, dir: facts.dir.clone() };
-        Effect::Helm(Order::Say(place, Speech { batch, facts: Box::new(facts), words }))
+        Effect::Helm(Order::Say(place, Speech { batch, facts: Box::new(facts), words, outage: None }))
     });
     (batch, effect)
 }
