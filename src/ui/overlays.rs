@@ -96,7 +96,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         }
     }
     let owner = match (model.view(), model.steer.side) {
-        (View::Replay, _) => piece("", pen.dim(), 1),
+        // Below the item stands where verdicts go.
+        (View::Replay | View::Triage, _) => piece("", pen.dim(), 1),
         (_, Side::Owner) if !model.steer.holds() => piece("job over: q leaves", pen.strong(), 0),
         (_, Side::Owner) => piece(if pen.look.ascii { "* owner" } else { "● owner" }, pen.good(), 0),
         _ => piece("read-only", pen.dim(), 1),

@@ -184,7 +184,8 @@ fn head(model: &Model, row: &Row, job: &Job, pen: Pen, columns: usize) -> Vec<Li
         let of = timing.limit.map_or_else(String::new, |l| format!(" of {}", time::words(l)));
         facts.push(format!("{}{of}", time::words(timing.elapsed(model.now))));
     }
-    facts.push(format!("{} episodes", row.episodes.map_or(dash.clone(), |n| n.to_string())));
+    let plural = if row.episodes == Some(1) { "" } else { "s" };
+    facts.push(format!("{} episode{plural}", row.episodes.map_or(dash.clone(), |n| n.to_string())));
     facts.push(format!("{} tokens out", row.output_tokens.map_or(dash, short)));
     let mut out = vec![spread(names, Vec::new(), " ", columns, pen)];
     let dot = format!(" {} ", pen.dot());

@@ -23,11 +23,14 @@ struct Mine {
     written: bool,
 }
 
+/// A verdict with what was written to it.
+type Held = (Verdict, Arc<str>);
+
 /// What a verdict of this session replaced.
 #[derive(Debug, Clone)]
 struct Step {
     batches: Vec<u64>,
-    before: Vec<(Target, Option<(Verdict, Arc<str>)>)>,
+    before: Vec<(Target, Option<Held>)>,
 }
 
 /// The words of this session, over those that were read.
@@ -143,7 +146,7 @@ fn show(model: &mut Model, job: JobKey) {
     model.fleet.apply(JobEvent::Notebook(job, Box::new(sum)));
 }
 
-fn before(model: &Model, target: &Target) -> Option<(Verdict, Arc<str>)> {
+fn before(model: &Model, target: &Target) -> Option<Held> {
     let job = model.fleet.job(target.key.job)?;
     let trial = job.trials.get(&target.key.trial)?;
     job.notebook.verdict(trial).map(|(verdict, word)| (verdict, word.note.clone()))
