@@ -2,6 +2,7 @@
 
 pub mod alarms;
 pub mod class;
+pub mod compare;
 pub mod drift;
 pub mod effort;
 pub mod eta;

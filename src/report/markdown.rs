@@ -90,7 +90,7 @@ pub fn tally(fleet: &Fleet, tally: &Tally) -> String {
 }
 
 /// Text of somebody's file inside a table cell: nothing in it is markup.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     let text = line(text);
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

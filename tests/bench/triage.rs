@@ -34,7 +34,7 @@ fn trial(i: u32, task: Arc<str>) -> Trial {
     let from = now() - Duration::from_secs(u64::from(i % 5000) + 900);
     let span = Span { started: Some(from), finished: Some(from + Duration::from_secs(u64::from(i % 800))) };
     let kinds = ["RuntimeError", "AgentTimeoutError", "VerifierTimeoutError", "NonZeroAgentExitCodeError"];
-    let exception = (i % 5 != 0).then(|| Exception {
+    let exception = (!i.is_multiple_of(5)).then(|| Exception {
         kind: kinds[i as usize % kinds.len()].into(),
         message: "docker compose up failed: no network left".into(),
     });

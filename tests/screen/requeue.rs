@@ -244,7 +244,7 @@ fn force_wants_a_reason_first() {
     assert_eq!(wish(&effects).ask.api_base.as_deref(), Some("http://gpu-b:30000/v1"));
     // An answer to an older wish is not shown.
     let serial = wish(&effects).serial;
-    hear(&mut model, News::Prepared(serial - 1, Box::new(Prepared::default())));
+    hear(&mut model, News::Prepared(serial - 1, Box::default()));
     assert_eq!(model.requeue.as_ref().unwrap().n(), 3);
     // What was the operator's own mistake has its own word.
     let mut prepared = whole();

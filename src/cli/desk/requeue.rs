@@ -21,7 +21,6 @@ pub(super) fn planned(wish: &Wish) -> Prepared {
         return out;
     };
     let around = Surroundings::of(&state_dir, None);
-    let kin = crate::requeue::source::kin(&wish.fleet);
     let mut done: Vec<JobKey> = Vec::new();
     for (job, wanted) in &wish.wanted {
         let sweeping = wanted.infra || wanted.unscored;
@@ -29,7 +28,7 @@ pub(super) fn planned(wish: &Wish) -> Prepared {
             continue;
         }
         if sweeping {
-            done.extend(select::family(&wish.fleet, *job, &kin));
+            done.extend(select::family(&wish.fleet, *job));
         }
         let mut part = prepare(&wish.fleet, *job, wanted, &wish.terms, &wish.ask, &around, Stamp::now());
         out.plans.append(&mut part.plans);
