@@ -11,3 +11,5 @@ mod preview;
 mod real;
 #[path = "requeue/rows.rs"]
 mod rows;
+#[path = "requeue/screen.rs"]
+mod screen;
