@@ -399,7 +399,7 @@ pub fn names(lineage: &str, job: &Job) -> bool {
 }
 
 /// True when a directory noted in a journal is this job's, here or, by its last part, in a copy.
-fn is_at(noted: &str, job: &Job) -> bool {
+pub fn is_at(noted: &str, job: &Job) -> bool {
     let noted = Path::new(noted);
     noted == job.facts.dir || noted.file_name().is_some_and(|name| job.facts.dir.file_name() == Some(name))
 }
