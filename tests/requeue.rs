@@ -9,3 +9,7 @@ mod own;
 mod preview;
 #[path = "requeue/real.rs"]
 mod real;
+#[path = "requeue/rows.rs"]
+mod rows;
+#[path = "requeue/screen.rs"]
+mod screen;

@@ -16,7 +16,10 @@ use crate::harbor::Dir;
 use crate::job::{Class, Fleet, JobKey};
 use crate::requeue::plan::{Ask, Prepared};
 use crate::requeue::{Plan, Started, Surroundings, Terms, Wanted, prepare, source, start};
+use crate::triage::Classifier;
 
+/// How far a lineage is followed.
+const GENERATIONS: usize = 20;
 /// Between two looks at a job that was started.
 const LOOK: Duration = Duration::from_millis(500);
 /// What `--help` says at its end.
@@ -98,7 +101,14 @@ pub fn run(args: &RequeueArgs) -> u8 {
         complain(&["no place for the config: set PILOTHOUSE_STATE_DIR, XDG_STATE_HOME or HOME".to_string()]);
         return USAGE;
     };
-    let (fleet, named) = match read(&args.dirs) {
+    let classifier = match super::classes::load(None) {
+        Ok(classifier) => classifier,
+        Err(error) => {
+            complain(&[error.to_string()]);
+            return USAGE;
+        }
+    };
+    let (fleet, named) = match read(&args.dirs, &classifier) {
         Ok(read) => read,
         Err(errors) => {
             complain(&errors);
@@ -107,18 +117,19 @@ pub fn run(args: &RequeueArgs) -> u8 {
     };
     let mut prepared = Prepared::default();
     let around = Surroundings::of(&state_dir, args.harbor.as_deref());
-    let kin = source::kin(&fleet);
     for key in named {
         // Of a family each member names the same trials.
-        if prepared.plans.iter().any(|plan| crate::requeue::select::family(&fleet, key, &kin).contains(&plan.job)) {
+        if prepared.plans.iter().any(|plan| crate::requeue::select::family(&fleet, key).contains(&plan.job)) {
             continue;
         }
-        let one = prepare(&fleet, key, &wanted(args), &terms(args), &ask(args), &around, load::now());
+        let reserved = prepared.plans.iter().map(|plan| plan.name.clone()).collect();
+        let ask = Ask { reserved, ..ask(args) };
+        let one = prepare(&fleet, key, &wanted(args), &terms(args), &ask, &around, load::now());
         prepared.plans.extend(one.plans);
         prepared.refused.extend(one.refused);
         prepared.notes.extend(one.notes);
     }
-    act(args, &state_dir, &prepared)
+    act(args, &state_dir, &prepared, &classifier)
 }
 
 fn wanted(args: &RequeueArgs) -> Wanted {
@@ -137,21 +148,21 @@ fn ask(args: &RequeueArgs) -> Ask {
     Ask { api_base: args.api_base.clone(), n_concurrent: args.n_concurrent, reason, ..Ask::default() }
 }
 
-/// The jobs that were named with all that belongs to their lineage.
-fn read(dirs: &[PathBuf]) -> Result<(Fleet, Vec<JobKey>), Vec<String>> {
-    let mut roots: Vec<PathBuf> = Vec::new();
-    let absolute = |dir: &Path| std::path::absolute(dir).unwrap_or_else(|_| dir.to_path_buf());
-    for dir in dirs {
-        let dir = absolute(dir);
-        let related = source::relatives(&dir);
-        for one in std::iter::once(dir).chain(related) {
-            if !roots.contains(&one) {
-                roots.push(one);
-            }
+/// The jobs that were named with all that belongs to their lineage, classified.
+fn read(dirs: &[PathBuf], classifier: &Classifier) -> Result<(Fleet, Vec<JobKey>), Vec<String>> {
+    let absolute = |dir: &PathBuf| std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    let named: Vec<PathBuf> = dirs.iter().map(absolute).collect();
+    let mut roots = named.clone();
+    let mut fleet = load::scan(&roots, FollowOptions::default())?;
+    for _ in 0..GENERATIONS {
+        let more = source::relatives(&fleet);
+        if more.is_empty() {
+            break;
         }
+        roots.extend(more);
+        fleet = load::scan(&roots, FollowOptions::default())?;
     }
-    let fleet = load::scan(&roots, FollowOptions::default())?;
-    let named: Vec<PathBuf> = dirs.iter().map(|d| absolute(d)).collect();
+    load::classify(classifier, &mut fleet, load::now());
     let is_named = |dir: &Path| named.iter().any(|n| dir.starts_with(n));
     let keys = fleet.jobs().iter().filter(|j| is_named(&j.facts.dir)).map(|j| j.key).collect();
     Ok((fleet, keys))
@@ -184,17 +195,23 @@ fn document(prepared: &Prepared, started: &[Value]) -> String {
     format!("{}\n", serde_json::to_string_pretty(&document).unwrap_or_default())
 }
 
-fn act(args: &RequeueArgs, state_dir: &Path, prepared: &Prepared) -> u8 {
+fn act(args: &RequeueArgs, state_dir: &Path, prepared: &Prepared, classifier: &Classifier) -> u8 {
     say(args, &text::prepared(prepared));
     let mut started = Vec::new();
-    let code = begin(args, state_dir, prepared, &mut started);
+    let code = begin(args, state_dir, prepared, &mut started, classifier);
     if args.json {
         load::print(&document(prepared, &started));
     }
     code
 }
 
-fn begin(args: &RequeueArgs, state_dir: &Path, prepared: &Prepared, started: &mut Vec<Value>) -> u8 {
+fn begin(
+    args: &RequeueArgs,
+    state_dir: &Path,
+    prepared: &Prepared,
+    started: &mut Vec<Value>,
+    classifier: &Classifier,
+) -> u8 {
     let named = !args.trial.is_empty();
     if prepared.plans.is_empty() {
         // A sweep that finds nothing is good news; a name that may not be run is not.
@@ -225,7 +242,10 @@ fn begin(args: &RequeueArgs, state_dir: &Path, prepared: &Prepared, started: &mu
         match start(plan, state_dir) {
             Ok(mut job) => {
                 say(args, &format!("started {} (pid {}), its output is in {}", plan.name, job.pid, job.log.display()));
-                code = code.max(follow(args, &mut job, started));
+                if !job.journal.starts_with(&plan.source) {
+                    say(args, &format!("the job dir can not be appended to: noted in {}", job.journal.display()));
+                }
+                code = code.max(follow(args, &mut job, started, classifier));
             }
             Err(error) => {
                 load::complain("requeue", &[error.to_string()]);
@@ -247,7 +267,7 @@ fn begin(args: &RequeueArgs, state_dir: &Path, prepared: &Prepared, started: &mu
 }
 
 /// Waits: for the directory when detached, else for the end, with a line for each change.
-fn follow(args: &RequeueArgs, job: &mut Started, started: &mut Vec<Value>) -> u8 {
+fn follow(args: &RequeueArgs, job: &mut Started, started: &mut Vec<Value>, classifier: &Classifier) -> u8 {
     let mut ears = Ears::new();
     let total = job.plan().rows.len();
     let mut shown = usize::MAX;
@@ -301,7 +321,7 @@ fn follow(args: &RequeueArgs, job: &mut Started, started: &mut Vec<Value>) -> u8
         load::complain("requeue", &lines);
         return NEEDS_PERSON;
     }
-    outcome(args, job)
+    outcome(args, job, classifier)
 }
 
 /// Trials of a job that have a result.
@@ -312,8 +332,9 @@ fn results(dir: &Path) -> usize {
 }
 
 /// What came of the new job.
-fn outcome(args: &RequeueArgs, job: &Started) -> u8 {
-    let Ok(fleet) = load::scan(std::slice::from_ref(&job.dir), FollowOptions::default()) else { return NEEDS_PERSON };
+fn outcome(args: &RequeueArgs, job: &Started, classifier: &Classifier) -> u8 {
+    let dirs = std::slice::from_ref(&job.dir);
+    let Ok(fleet) = load::scan_classified(dirs, FollowOptions::default(), classifier) else { return NEEDS_PERSON };
     let Some(new) = fleet.jobs().first() else { return NEEDS_PERSON };
     let wanted = job.plan().rows.len();
     let (mut passed, mut infra, mut bare) = (0, 0, 0);

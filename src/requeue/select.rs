@@ -65,8 +65,6 @@ pub struct Known {
     pub retries: BTreeMap<(JobKey, Arc<str>), Vec<Arc<str>>>,
     /// Requeues of the past.
     pub past: Vec<Past>,
-    /// Pairs of jobs of which one came from the other.
-    pub kin: Vec<(JobKey, JobKey)>,
 }
 
 /// A trial that is to be run again.
@@ -145,22 +143,16 @@ pub struct Selection {
 
 /// The jobs that descend from one another by lineage, seen from one of them: it, its ancestors, their
 /// descendants.
-///
-/// `kin` are pairs of jobs of which one came from the other by their journals.
-pub fn family(fleet: &Fleet, job: JobKey, kin: &[(JobKey, JobKey)]) -> Vec<JobKey> {
+pub fn family(fleet: &Fleet, job: JobKey) -> Vec<JobKey> {
+    fn descends(child: &Job, parent: &Job) -> bool {
+        let lineage = child.facts.lineage.iter().chain(child.notebook.origins());
+        let offspring = |dir: &Arc<str>| merge::is_at(dir, child);
+        lineage.into_iter().any(|name| merge::names(name, parent)) || parent.notebook.offspring().any(offspring)
+    }
     let mut out = vec![job];
     loop {
         let known: Vec<&Job> = out.iter().filter_map(|key| fleet.job(*key)).collect();
-        let related = |other: &&Job| {
-            let by_journal = |(a, b): &(JobKey, JobKey)| {
-                (*a == other.key && out.contains(b)) || (*b == other.key && out.contains(a))
-            };
-            kin.iter().any(by_journal)
-                || known.iter().any(|one| {
-                    other.facts.lineage.iter().any(|name| merge::names(name, one))
-                        || one.facts.lineage.iter().any(|name| merge::names(name, other))
-                })
-        };
+        let related = |other: &&Job| known.iter().any(|one| descends(other, one) || descends(one, other));
         let more: Vec<JobKey> =
             fleet.jobs().iter().filter(|j| !out.contains(&j.key)).filter(related).map(|j| j.key).collect();
         if more.is_empty() {
@@ -196,7 +188,7 @@ fn part(fleet: &Fleet, keys: &[JobKey]) -> Fleet {
 
 /// Chooses among the trials of a job and of those that belong to its lineage.
 pub fn select(fleet: &Fleet, job: JobKey, wanted: &Wanted, terms: &Terms, known: &Known, now: Stamp) -> Selection {
-    let keys = family(fleet, job, &known.kin);
+    let keys = family(fleet, job);
     let fleet = part(fleet, &keys);
     let how = (keys.len() > 1).then_some(How::Passes);
     let options = Options { how, ..Options::default() };
@@ -397,6 +389,11 @@ impl<'a> View<'a> {
             _ => {}
         }
         let result = trial.result.as_ref()?;
+        // Whatever its clock says: who set the limit is not known.
+        if result.exception_type().is_some_and(|kind| ["AgentTimeoutError", "VerifierTimeoutError"].contains(&&**kind))
+        {
+            return force("it ended by a timeout: a timeout is never run again");
+        }
         match result.rewards.primary() {
             Some(reward) if result.has_valid_reward() => force(&format!("it has a valid reward ({reward})")),
             _ => None,

@@ -1,7 +1,7 @@
 //! What a plan needs from disk: the configs of the job and its trials, the tasks, the journals, the
 //! installed Harbor.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::harbor::dir::EntryKind;
 use crate::harbor::task::Task;
 use crate::harbor::write::lease::LEASE;
 use crate::job::{Fleet, Job, JobKey, Stamp};
-use crate::journal::JOURNAL;
+use crate::journal::{JOURNAL, state_files};
 
 /// Largest config that is read, in bytes.
 const CONFIG: u64 = 16 << 20;
@@ -70,10 +70,9 @@ pub fn prepare(
     around: &Surroundings,
     now: Stamp,
 ) -> Prepared {
-    let kin = kin(fleet);
-    let keys = family(fleet, job, &kin);
+    let keys = family(fleet, job);
     let members: Vec<&Job> = keys.iter().filter_map(|key| fleet.job(*key)).collect();
-    let known = Known { kin, ..known(&members) };
+    let known = known(&members, &around.state_dir);
     let selection = select(fleet, job, wanted, terms, &known, now);
     let mut out = Prepared { refused: selection.refused, notes: selection.notes, ..Prepared::default() };
     let ask = Ask { configs: around.place(), ..ask.clone() };
@@ -92,7 +91,7 @@ pub fn prepare(
         let planned: Vec<String> = out.plans.iter().map(|p| p.name.clone()).collect();
         let past: Vec<&OsStr> = known.past.iter().filter_map(|p| p.into.file_name()).collect();
         let taken = |name: &str| {
-            planned.iter().any(|p| p == name)
+            planned.iter().chain(&ask.reserved).any(|p| p == name)
                 || past.contains(&OsStr::new(name))
                 || std::fs::symlink_metadata(jobs_dir.join(name)).is_ok()
         };
@@ -102,32 +101,16 @@ pub fn prepare(
     out
 }
 
-/// The directories that belong to a job by its journal: those that it was requeued into, and those that
-/// it came from. Those that are there, without the job itself.
-pub fn relatives(job_dir: &Path) -> Vec<PathBuf> {
+/// The directories that jobs of a fleet name in their journals, as what they were requeued into or came
+/// from, that are there and not in the fleet.
+pub fn relatives(fleet: &Fleet) -> Vec<PathBuf> {
     let mut out: Vec<PathBuf> = Vec::new();
-    let mut todo = vec![job_dir.to_path_buf()];
-    while let Some(dir) = todo.pop() {
-        for note in notes(&dir).into_iter().filter(|n| n.act == "requeue" || n.act == "origin") {
-            let Some(place) = note.place.filter(|p| !out.contains(p) && !same(p, job_dir)) else { continue };
-            if place.is_dir() && out.len() < 1000 {
-                out.push(place.clone());
-                todo.push(place);
-            }
-        }
-    }
-    out
-}
-
-/// Pairs of jobs of a fleet of which one came from the other by their journals.
-pub fn kin(fleet: &Fleet) -> Vec<(JobKey, JobKey)> {
-    let mut out = Vec::new();
     for job in fleet.jobs() {
-        let related = notes(&job.facts.dir).into_iter().filter(|n| n.act == "requeue" || n.act == "origin");
-        let places: BTreeSet<PathBuf> = related.filter_map(|n| n.place).collect();
-        for place in places {
-            let other = fleet.jobs().iter().find(|other| other.key != job.key && same(&other.facts.dir, &place));
-            out.extend(other.map(|other| (job.key, other.key)));
+        for place in job.notebook.origins().chain(job.notebook.offspring()).map(|p| PathBuf::from(&**p)) {
+            let known = || fleet.jobs().iter().any(|j| same(&j.facts.dir, &place));
+            if place.is_absolute() && place.is_dir() && !out.contains(&place) && !known() {
+                out.push(place);
+            }
         }
     }
     out
@@ -152,18 +135,25 @@ struct Line {
     place: Option<PathBuf>,
 }
 
-/// The lines of a job's journal that can be read.
-fn notes(job_dir: &Path) -> Vec<Line> {
-    let bytes = Dir::open(job_dir).ok().and_then(|dir| dir.read(JOURNAL, LARGEST_JOURNAL).ok());
-    let data = bytes.map(|b| b.data).unwrap_or_default();
+/// The lines of a job's journals that can be read: in its directory and in the state dir.
+fn notes(job: &Job, state_dir: &Path) -> Vec<Line> {
+    let read = |dir: &Path, file: &str| {
+        let bytes = Dir::open(dir).ok().and_then(|dir| dir.read(file, LARGEST_JOURNAL).ok());
+        bytes.map(|b| b.data).unwrap_or_default()
+    };
+    let mut data = read(&job.facts.dir, JOURNAL);
+    for file in state_files(&job.facts) {
+        data.push(b'\n');
+        data.extend(read(&state_dir.join("journal"), &file));
+    }
     data.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 /// What the journals and the retries of these jobs tell.
-fn known(jobs: &[&Job]) -> Known {
+fn known(jobs: &[&Job], state_dir: &Path) -> Known {
     let mut out = Known::default();
     for job in jobs {
-        for line in notes(&job.facts.dir) {
+        for line in notes(job, state_dir) {
             if line.act == FAILED {
                 out.past.retain(|past| Some(&past.into) != line.place.as_ref());
             }
@@ -317,13 +307,13 @@ fn places(
 /// Where a job was started, by its relative `jobs_dir`; None where that does not tell.
 pub(super) fn base_of(config: Option<&Value>, source: &Path) -> Option<PathBuf> {
     let named = config.and_then(|c| c.get("jobs_dir")).and_then(Value::as_str).unwrap_or("jobs");
-    let named = Path::new(named);
+    let parts = Path::new(named).components().filter(|c| !matches!(c, std::path::Component::CurDir));
+    let named: PathBuf = parts.collect();
     let parent = source.parent()?;
-    if named.is_absolute() || !parent.ends_with(named) {
+    if named.is_absolute() || !parent.ends_with(&named) {
         return None;
     }
-    let depth = named.components().filter(|c| !matches!(c, std::path::Component::CurDir)).count();
-    parent.ancestors().nth(depth).map(Path::to_path_buf)
+    parent.ancestors().nth(named.components().count()).map(Path::to_path_buf)
 }
 
 /// The Harbor program: as named, else on the PATH; absolute.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Shared;
-use crate::app::helm::{News, Plan, Prepared, Progress, Wish};
+use crate::app::helm::{Ask, News, Plan, Prepared, Progress, Wish};
 use crate::cli::resume_preview::plain;
 use crate::job::{JobKey, Stamp};
 use crate::requeue::preview::preview;
@@ -21,7 +21,6 @@ pub(super) fn planned(wish: &Wish) -> Prepared {
         return out;
     };
     let around = Surroundings::of(&state_dir, None);
-    let kin = crate::requeue::source::kin(&wish.fleet);
     let mut done: Vec<JobKey> = Vec::new();
     for (job, wanted) in &wish.wanted {
         let sweeping = wanted.infra || wanted.unscored;
@@ -29,9 +28,11 @@ pub(super) fn planned(wish: &Wish) -> Prepared {
             continue;
         }
         if sweeping {
-            done.extend(select::family(&wish.fleet, *job, &kin));
+            done.extend(select::family(&wish.fleet, *job));
         }
-        let mut part = prepare(&wish.fleet, *job, wanted, &wish.terms, &wish.ask, &around, Stamp::now());
+        let reserved = out.plans.iter().map(|plan| plan.name.clone()).collect();
+        let ask = Ask { reserved, ..wish.ask.clone() };
+        let mut part = prepare(&wish.fleet, *job, wanted, &wish.terms, &ask, &around, Stamp::now());
         out.plans.append(&mut part.plans);
         out.refused.append(&mut part.refused);
         out.notes.append(&mut part.notes);
