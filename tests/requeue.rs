@@ -3,6 +3,9 @@
 
 mod support;
 
+#[path = "support/fleet.rs"]
+mod fleet;
+
 #[path = "requeue/own.rs"]
 mod own;
 #[path = "requeue/preview.rs"]
@@ -11,3 +14,5 @@ mod preview;
 mod real;
 #[path = "requeue/rows.rs"]
 mod rows;
+#[path = "requeue/select.rs"]
+mod select;
