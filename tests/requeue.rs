@@ -4,6 +4,7 @@
 mod support;
 
 #[path = "support/fleet.rs"]
+#[allow(dead_code)]
 mod fleet;
 
 #[path = "requeue/own.rs"]
@@ -14,5 +15,7 @@ mod preview;
 mod real;
 #[path = "requeue/rows.rs"]
 mod rows;
+#[path = "requeue/screen.rs"]
+mod screen;
 #[path = "requeue/select.rs"]
 mod select;

@@ -97,7 +97,7 @@ fn assert_row(row: &Value, truth: &Value, at: &str) {
         assert_eq!(row[key].as_u64(), sum(&truth[key]), "{at} {key}");
     }
     assert_eq!(stamp(&row["finished_at"]), stamp(&truth["finished_at"]), "{at}");
-    assert_eq!(row["class"], Value::Null);
+    assert!(row["class"].is_string() && row["rule"].is_string(), "{at}");
 }
 
 /// Compares the chosen trials and the totals with the truth about a job.
@@ -148,7 +148,24 @@ fn every_recorded_job_equals_the_truth() {
             // Rewards beside model errors, which 0.26 grades and does not let count.
             let invalid = kinds.remove("reward_invalid");
             assert_eq!(invalid, (*job == "b26-terminus2-mix-0.26.0").then_some(3), "{job}");
-            assert_eq!((code, kinds), (0, BTreeMap::new()), "{job}");
+            // What stands out over all trials is checked where the classes are.
+            let before = kinds.len();
+            for alarm in [
+                "systemic",
+                "config",
+                "infra_burst",
+                "zero_tokens",
+                "tests_never_ran",
+                "timeout_disagrees",
+                "suspicious_pass",
+                "few_tokens",
+                "terminal_killed",
+            ] {
+                kinds.remove(alarm);
+            }
+            let alarmed = kinds.len() < before;
+            assert_eq!(kinds, BTreeMap::new(), "{job}");
+            assert!(code == 0 || alarmed, "{job}");
         } else {
             assert_eq!(code, 1, "{job}");
         }
@@ -344,6 +361,11 @@ fn hostile_jobs_are_counted_without_harm() {
             &["tally", "--json"][..],
             &["tally", "--plain"],
             &["tally", "--markdown"],
+            &["report", "--json"],
+            &["report", "--markdown"],
+            &["compare", "--json"],
+            &["compare", "--markdown"],
+            &["compare"],
             &["status", "--json"],
             &["status"],
         ] {
@@ -454,10 +476,16 @@ fn the_json_contract() {
     assert_eq!(keys(&document["scores"][0]), set("name numerator denominator value ci95 rule"));
     assert_eq!(keys(&document["tokens"]), set("input cache output known of"));
     let names: Vec<&str> = document["scores"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["raw", "graded", "without_exceptions", "harbor_021", "harbor_026"]);
+    assert_eq!(
+        names,
+        ["raw", "corrected", "graded", "without_exceptions", "excluding_infra", "harbor_021", "harbor_026"]
+    );
     let out = pilothouse(&["status", "--json"], std::slice::from_ref(&dir));
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
-    assert_eq!(keys(&document), set("schema_version merge jobs trials totals scores tokens warnings eta attention"));
+    assert_eq!(
+        keys(&document),
+        set("schema_version merge jobs trials totals scores tokens cost wall times warnings eta attention")
+    );
     assert_eq!((&document["eta"], &document["attention"]), (&Value::Null, &json!([])));
     assert_eq!(document["trials"][0]["started_at"], "2026-01-02T10:00:00.000000Z");
 }

@@ -84,6 +84,8 @@ fn every_tab_at_every_size() {
         stage.keys("<Tab>");
         insta::assert_snapshot!(format!("files-{size}"), snapshot(&mut stage));
         stage.keys("<Tab>");
+        assert!(stage.text().contains("No class is known yet"), "{}", stage.text());
+        stage.keys("<Tab>");
         assert!(stage.text().contains("lab/small-1"), "{}", stage.text());
     }
 }
@@ -505,7 +507,7 @@ fn files_are_walked_one_level_at_a_time() {
     fs::write(job.join("sort-lines__aaaaaaa/agent/blob.bin"), [0u8, 1, 2, 255]).unwrap();
     let mut stage = Stage::new(&[&job], (80, 24));
     stage.open("sort-lines");
-    stage.keys("LL");
+    stage.keys("LLL");
     assert_eq!(stage.model.trial.as_ref().unwrap().tab, Tab::Files);
     stage.keys("<Enter>");
     assert!(stage.text().contains("blob.bin") && stage.text().contains("../"), "{}", stage.text());

@@ -89,6 +89,7 @@ pub enum Action {
     Requeue,
     RequeueInfra,
     ResumePreview,
+    Outage,
     Stop,
     MendAll,
     Refresh,
@@ -324,6 +325,14 @@ pub const ACTIONS: &[Spec] = &[
         [Char('b')],
         "bulk"
     ),
+    spec!(
+        Triage,
+        A::Outage,
+        "outage",
+        "note an outage, from - to UTC; overlaps:outage then shows who ran in it",
+        [Char('O')],
+        ""
+    ),
     spec!(Triage, A::Mark, "triage.mark", "mark this one, or take the mark away", [Char(' ')], ""),
     spec!(
         Triage,
@@ -363,7 +372,7 @@ pub const ACTIONS: &[Spec] = &[
         Preview,
         A::RequeueInfra,
         "preview.requeue",
-        "the safer way: run all again that failed for their surroundings",
+        "the safer way: run again what has no reward, in a new job: shows the plan",
         [Char('R')],
         "requeue instead"
     ),

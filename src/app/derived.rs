@@ -179,8 +179,11 @@ fn meaning(class: Class) -> &'static str {
 /// A group with the classes of its rows.
 struct Gathered {
     group: ErrorGroup,
-    classes: BTreeMap<(usize, Class), (usize, Option<Arc<str>>)>,
+    classes: Spread,
 }
+
+/// Of each class, in order of triage: how many, and their sub-class where it is the same of all.
+type Spread = BTreeMap<(usize, Class), (usize, Option<Arc<str>>)>;
 
 /// `docker  infra → R requeue`, `2 infra, 1 failed`.
 fn hint(gathered: &Gathered) -> String {

@@ -5,7 +5,8 @@
 //! `class`, `sub`, `rule`, `flag`, `verdict`, `overlaps`; `!` before a word turns it round. `reward` takes
 //! `reward:1`, `reward:<1`, `reward:>0`, `reward:none`; `exception`, `class`, `sub`, `flag` and `verdict`
 //! take `any` and `none`; `=` before a value wants the whole of it. `overlaps:14:05-14:40` are the
-//! trials that ran at that time of any day, UTC. Case does not matter.
+//! trials that ran at that time of any day, UTC, `overlaps:outage` those that ran during a noted outage.
+//! Case does not matter.
 
 use super::rows::Row;
 use crate::job::Stamp;
@@ -38,13 +39,16 @@ enum Test {
     Flag(String),
     Verdict(String),
     Overlaps(Window),
+    Outage,
 }
 
 /// Seconds of a day, from and to; beyond midnight where `to` is the smaller.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Window {
-    from: i64,
-    to: i64,
+pub struct Window {
+    /// From then.
+    pub from: i64,
+    /// Until then.
+    pub to: i64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -80,6 +84,7 @@ impl Filter {
                         "rule" => Test::Rule(value),
                         "flag" => Test::Flag(value),
                         "verdict" => Test::Verdict(value),
+                        "overlaps" if value == "outage" => Test::Outage,
                         "overlaps" => Test::Overlaps(window(&value)?),
                         other => {
                             return Err(format!(
@@ -137,10 +142,14 @@ fn reward_test(value: &str) -> Result<RewardTest, String> {
     }
 }
 
-const DAY: i64 = 86_400;
+/// Seconds of a day.
+pub const DAY: i64 = 86_400;
 
 /// `14:05-14:40`
-fn window(value: &str) -> Result<Window, String> {
+///
+/// # Errors
+/// In words, where it is no such time.
+pub fn window(value: &str) -> Result<Window, String> {
     let clock = |text: &str| -> Option<i64> {
         let (h, m) = text.trim().split_once(':')?;
         let (h, m) = (h.parse::<i64>().ok()?, m.parse::<i64>().ok()?);
@@ -149,11 +158,16 @@ fn window(value: &str) -> Result<Window, String> {
     let parts = value.split_once('-').and_then(|(from, to)| Some((clock(from)?, clock(to)?)));
     match parts {
         Some((from, to)) if from != to => Ok(Window { from, to }),
-        _ => Err(format!("`overlaps:{value}` is no time of day: overlaps:14:05-14:40, UTC")),
+        _ => Err(format!("`overlaps:{value}` is no time of day: overlaps:14:05-14:40, UTC, or overlaps:outage")),
     }
 }
 
 impl Window {
+    /// How long it is.
+    pub fn seconds(self) -> u64 {
+        (self.to - self.from).rem_euclid(DAY).unsigned_abs()
+    }
+
     /// Whether a trial that ran from `start` to `end` (None: it runs still) was at work in it on any day.
     fn meets(self, start: Option<Stamp>, end: Option<Stamp>) -> bool {
         let Some(start) = start.map(|s| s.as_second()) else { return false };
@@ -229,6 +243,7 @@ impl Test {
                     wanted => flags.iter().any(|f| word(Some(f.word()), wanted)),
                 }
             }
+            Test::Outage => row.outage,
             Test::Overlaps(window) => window.meets(row.started, row.finished),
             Test::Task(needle) => has(&row.task, needle),
             Test::Trial(needle) => has(&row.name, needle),

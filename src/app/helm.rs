@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::job::verdict::Word;
+use crate::job::verdict::{Outage, Word};
 use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
 pub use crate::requeue::plan::{Ask, Plan, Prepared};
 use crate::requeue::{Terms, Wanted};
@@ -144,6 +144,8 @@ pub struct Speech {
     pub facts: Box<JobFacts>,
     /// The words; their times are those of the screen.
     pub words: Vec<Word>,
+    /// An outage to note.
+    pub outage: Option<Outage>,
 }
 
 /// Where words went.

@@ -56,6 +56,8 @@ pub fn filters(model: &Model) -> Menu {
     }
     let judged = model.rows.iter().filter(|r| r.verdict.is_some()).count();
     add("with a verdict".to_string(), judged, "verdict:any".to_string());
+    let outage = model.rows.iter().filter(|r| r.outage).count();
+    add("during a noted outage".to_string(), outage, "overlaps:outage".to_string());
     Menu { title: "filter by".to_string(), items, selected: 0 }
 }
 
@@ -90,6 +92,7 @@ pub fn acts(model: &Model) -> Menu {
         Action::Verdict,
         Action::Note,
         Action::Bulk,
+        Action::Outage,
         Action::Similar,
         Action::ShowVerifier,
         Action::ShowException,
@@ -113,7 +116,7 @@ pub fn acts(model: &Model) -> Menu {
                 Action::Open | Action::OpenReplay | Action::Live if !has_dir => {
                     Some("this slot has not begun".to_string())
                 }
-                Action::Verdict | Action::Note | Action::Bulk => ledger::why_not(model),
+                Action::Verdict | Action::Note | Action::Bulk | Action::Outage => ledger::why_not(model),
                 Action::Requeue | Action::RequeueInfra | Action::ResumePreview => super::requeue::why_not(model),
                 Action::SlotsMore | Action::SlotsLess => steer::why_not_owner(model),
                 Action::CancelTrial => steer::why_not_cancel(model),

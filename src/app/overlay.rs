@@ -22,6 +22,8 @@ pub enum PromptKind {
     RequeueReason,
     /// Another address of the model, for a requeue.
     Endpoint,
+    /// When the surroundings were at fault, and how.
+    Outage,
 }
 
 /// What a menu entry does.

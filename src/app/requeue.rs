@@ -127,7 +127,11 @@ pub fn begin(model: &mut Model, infra: bool) -> Vec<Effect> {
         notice(model, why);
         return Vec::new();
     }
-    let wanted = if infra {
+    let previewed = (model.view() == View::Preview).then(|| model.preview.as_ref().map(|p| p.place.job)).flatten();
+    let wanted = if let Some(job) = previewed {
+        // Instead of a resume: what that would run again.
+        vec![(job, Wanted { unscored: true, ..Wanted::default() })]
+    } else if infra {
         let of_infra = |job: JobKey| {
             model.rows.iter().any(|r| {
                 r.job == job && r.superseded.is_none() && r.class.as_ref().is_some_and(|c| c.class == Class::Infra)

@@ -164,6 +164,8 @@ pub struct Row {
     pub verdict: Option<Verdict>,
     /// A person said something of it, if only a note.
     pub looked: bool,
+    /// It ran during a noted outage.
+    pub outage: bool,
 }
 
 impl Row {
@@ -192,6 +194,7 @@ impl Row {
             class: None,
             verdict: None,
             looked: false,
+            outage: false,
         }
     }
 
@@ -203,6 +206,11 @@ impl Row {
         let result_id = trial.result.as_ref().and_then(|r| r.id.as_ref());
         let noted = |w: &Word| w.note_only && w.result_id.as_ref() == result_id;
         row.looked = row.verdict.is_some() || job.notebook.words(&trial.name).iter().any(noted);
+        row.outage = {
+            let start = trial.result.as_ref().and_then(|r| r.started).or(trial.evidence.as_ref().and_then(|e| e.began));
+            let end = trial.result.as_ref().and_then(|r| r.finished);
+            job.notebook.outages().iter().any(|o| o.meets(start, end))
+        };
         if let Some(result) = &trial.result {
             row.episodes = result.n_episodes;
             row.output_tokens = result.tokens.output;

@@ -6,6 +6,7 @@
 pub mod bulk;
 pub mod ledger;
 pub mod menu;
+pub mod outage;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

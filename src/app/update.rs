@@ -276,6 +276,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
                 notice(model, "no job is attached: pilothouse attach <dir>");
                 return Vec::new();
             }
+            let looked_at = model.trial.as_ref().map(|t| RowId::Trial(t.key.clone()));
             let effects = close_views(model);
             show(
                 model,
@@ -288,12 +289,16 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
                 },
             );
             if action == Action::ViewTriage {
+                // From a trial: at this one, where it is among them.
+                let there = looked_at.filter(|id| model.rows.iter().any(|r| r.id == *id && triage::wanted(r)));
+                model.triage.current = there.or(model.triage.current.take());
                 triage::refresh(model);
             }
             return effects;
         }
         Action::Verdict => return triage::menu::verdict(model),
         Action::Note => return triage::menu::note(model),
+        Action::Outage => return triage::outage::begin(model),
         Action::Undo => return triage::ledger::undo(model),
         Action::ResumePreview => return preview::begin(model),
         Action::Requeue => return requeue::begin(model, false),

@@ -3,11 +3,13 @@
 pub mod attach;
 pub mod classes;
 pub mod clean;
+pub mod compare;
 pub mod demo;
 pub mod desk;
 pub mod load;
 pub mod log;
 pub mod replay;
+pub mod report;
 pub mod requeue;
 pub mod resume_preview;
 pub mod run;
@@ -15,6 +17,7 @@ pub mod screen;
 pub mod status;
 pub mod stop;
 pub mod tally;
+pub mod triage;
 pub mod verdict;
 
 use std::path::PathBuf;
@@ -98,6 +101,12 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// List everything that is not a clean pass: class, evidence, verdict
+    Triage(triage::TriageArgs),
+    /// Put runs beside each other, task by task
+    Compare(compare::CompareArgs),
+    /// Print one file to publish: run, scores, audit, setup, tasks
+    Report(report::ReportArgs),
     /// Say what became of trials: verdicts for the corrected score
     Verdict(verdict::VerdictArgs),
     /// Run a small bundled job on this machine (without Docker, model or network) and watch it
@@ -132,6 +141,9 @@ pub fn main(cli: Cli) -> u8 {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Triage(args) => triage::run(&args),
+        Command::Compare(args) => compare::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),

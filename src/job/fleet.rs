@@ -215,6 +215,11 @@ pub struct Fleet {
 }
 
 impl Fleet {
+    /// Of these jobs alone.
+    pub fn of(jobs: Vec<Job>) -> Fleet {
+        Fleet { jobs, ..Fleet::default() }
+    }
+
     /// All jobs, in the order in which they were found.
     pub fn jobs(&self) -> &[Job] {
         &self.jobs

@@ -303,6 +303,26 @@ pub fn choose(fleet: &Fleet, wholes: &[Whole], asked: Option<How>) -> Result<Cho
     default_choice(&shapes).map(|choice| Choice { order, ..choice })
 }
 
+/// The jobs that belong together: each with those that were made of it, as indices into
+/// [`Fleet::jobs`], parents first; the families in the order of their first appearance.
+pub fn families(fleet: &Fleet, now: Stamp) -> Vec<Vec<usize>> {
+    let wholes = unite(fleet, now);
+    let shapes = shapes(fleet, &wholes);
+    let order = order(&shapes);
+    let mut family: Vec<usize> = (0..wholes.len()).collect();
+    for i in &order {
+        let root = shapes.get(*i).and_then(|s| s.ancestors.first()).and_then(|p| family.get(*p)).copied();
+        if let (Some(root), Some(place)) = (root, family.get_mut(*i)) {
+            *place = root;
+        }
+    }
+    let members = |root: usize| -> Vec<usize> {
+        let of_family = order.iter().filter(|i| family.get(**i) == Some(&root));
+        of_family.filter_map(|i| wholes.get(*i)).flat_map(|w| w.moments.iter().copied()).collect()
+    };
+    (0..wholes.len()).map(members).filter(|jobs| !jobs.is_empty()).collect()
+}
+
 /// As [`choose`] without anything asked for, but where neither default applies nothing is merged
 /// across jobs.
 pub fn choose_or_side_by_side(fleet: &Fleet, wholes: &[Whole]) -> Choice {

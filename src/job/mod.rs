@@ -2,6 +2,7 @@
 
 pub mod alarms;
 pub mod class;
+pub mod compare;
 pub mod drift;
 pub mod effort;
 pub mod eta;
@@ -35,4 +36,4 @@ pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,
     Spans, Tokens, Trial, TrialKey, TrialResult,
 };
-pub use verdict::{Notebook, Requeued, Verdict, Word};
+pub use verdict::{Notebook, Outage, Requeued, Verdict, Word};

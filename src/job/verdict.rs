@@ -120,6 +120,26 @@ pub struct Requeued {
     pub time: Stamp,
 }
 
+/// A time in which the surroundings were at fault, as an operator noted it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// From when.
+    pub from: Stamp,
+    /// Until when.
+    pub to: Stamp,
+    /// What was wrong.
+    pub why: Arc<str>,
+    /// Who noted it.
+    pub operator: Arc<str>,
+}
+
+impl Outage {
+    /// Whether a trial was at work in it; `end` None: it still is.
+    pub fn meets(&self, start: Option<Stamp>, end: Option<Stamp>) -> bool {
+        start.is_some_and(|start| start <= self.to && end.is_none_or(|end| self.from <= end))
+    }
+}
+
 /// Words and requeues that are kept of one trial: the last ones.
 const KEPT: usize = 1000;
 
@@ -134,6 +154,8 @@ pub struct Notebook {
     origins: BTreeSet<Arc<str>>,
     /// Directories of jobs that were made of this one.
     offspring: BTreeSet<Arc<str>>,
+    /// Noted outages, in the order of the journals.
+    outages: Vec<Outage>,
 }
 
 impl Notebook {
@@ -160,6 +182,18 @@ impl Notebook {
             (None, None) => true,
         };
         self.requeues.get(&trial.name)?.iter().rev().filter(|r| !r.why.trim().is_empty()).find(this)
+    }
+
+    /// Takes in an outage; the same one twice is one.
+    pub fn add_outage(&mut self, outage: Outage) {
+        if self.outages.len() < KEPT && !self.outages.contains(&outage) {
+            self.outages.push(outage);
+        }
+    }
+
+    /// Noted outages.
+    pub fn outages(&self) -> &[Outage] {
+        &self.outages
     }
 
     /// Notes a job that this one was made of: its id, name or directory.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::say::OUTAGE;
 use super::{JOURNAL, file_of};
 use crate::harbor::{Dir, OpenError};
 use crate::job::text::mask_secrets;
-use crate::job::verdict::{Notebook, Requeued, Verdict, Word};
+use crate::job::verdict::{Notebook, Outage, Requeued, Verdict, Word};
 use crate::job::{JobFacts, time};
 
 /// Bytes read of a journal: its last ones. A word takes a few hundred.
@@ -158,6 +159,14 @@ fn text(text: Option<&Cow<'_, str>>, most: usize) -> Arc<str> {
 }
 
 impl Entry<'_> {
+    /// The times of an outage stand in its subject: `2026-11-29T14:05:00Z/2026-11-29T14:40:00Z`.
+    fn outage(&self) -> Option<Outage> {
+        let (from, to) = self.subject.as_deref()?.split_once('/')?;
+        let (from, to) = (time::parse(from)?.at, time::parse(to)?.at);
+        let (why, operator) = (text(self.why.as_ref(), TEXT), text(self.operator.as_ref(), 200));
+        (from <= to).then_some(Outage { from, to, why, operator })
+    }
+
     /// Takes what it says of a trial into the notebook; acts that are no words leave it as it is.
     fn enter(&self, notebook: &mut Notebook) {
         let name = |text: &Option<Cow<'_, str>>| -> Option<Arc<str>> {
@@ -166,6 +175,7 @@ impl Entry<'_> {
         match &*self.act {
             "origin" => [&self.subject, &self.place].into_iter().filter_map(name).for_each(|o| notebook.add_origin(o)),
             "requeue" => name(&self.place).into_iter().for_each(|place| notebook.add_offspring(place)),
+            OUTAGE => self.outage().into_iter().for_each(|outage| notebook.add_outage(outage)),
             _ => {}
         }
         let Some(trial) = name(&self.trial) else { return };

@@ -7,8 +7,11 @@ use super::read::{TEXT, place_name};
 use super::{Journal, Note};
 use crate::harbor::write::WriteError;
 use crate::job::text::mask_secrets;
-use crate::job::verdict::{Verdict, Word};
+use crate::job::verdict::{Outage, Verdict, Word};
 use crate::job::{Job, JobFacts, Stamp, Trial};
+
+/// The act of a line that notes an outage.
+pub(super) const OUTAGE: &str = "outage";
 
 /// A trial of which something is said, as it was at that moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,20 +117,40 @@ impl Verdicts {
     /// When neither place could be written to: nothing was said then.
     pub fn write(&self, words: &[Word]) -> Result<Written, WriteError> {
         let notes: Vec<Note> = words.iter().map(line).collect();
+        let (path, instead) = self.append(&notes)?;
+        Ok(Written { path, instead, words: words.to_vec() })
+    }
+
+    /// Notes an outage, as [`Verdicts::write`] does words.
+    ///
+    /// # Errors
+    /// When neither place could be written to.
+    pub fn outage(&self, outage: &Outage) -> Result<Written, WriteError> {
+        let subject = format!("{}/{}", outage.from, outage.to);
+        let note = Note {
+            operator: outage.operator.to_string(),
+            result: "noted".to_string(),
+            ..Note::now(OUTAGE, &subject, &outage.why)
+        };
+        let (path, instead) = self.append(&[note])?;
+        Ok(Written { path, instead, words: Vec::new() })
+    }
+
+    /// Lines at the end of a journal; which, and why not the job dir's own.
+    fn append(&self, notes: &[Note]) -> Result<(PathBuf, Option<String>), WriteError> {
         let beside = Journal::beside(&self.job_dir).and_then(|mut journal| {
-            journal.write_all(&notes)?;
+            journal.write_all(notes)?;
             Ok(journal.path().to_path_buf())
         });
-        let (path, instead) = match (beside, &self.state_dir) {
+        Ok(match (beside, &self.state_dir) {
             (Ok(path), _) => (path, None),
             (Err(why), None) => return Err(why),
             (Err(why), Some(state_dir)) => {
                 let mut journal = Journal::in_state(state_dir, &self.name)?;
-                journal.write_all(&notes)?;
+                journal.write_all(notes)?;
                 (journal.path().to_path_buf(), Some(format!("the job dir can not be written to ({why})")))
             }
-        };
-        Ok(Written { path, instead, words: words.to_vec() })
+        })
     }
 }
 

@@ -74,37 +74,11 @@ pub enum Style {
 pub fn document(fleet: &Fleet, tally: &Tally, status: Option<&StatusPart<'_>>, style: Style) -> String {
     let document = Document {
         schema_version: 1,
-        merge: MergeJson {
-            how: tally.merge.how.map(|h| h.word()),
-            rule: tally.merge.rule.word(),
-            why: match tally.merge.caveat() {
-                Some(caveat) => format!("{}; {caveat}", tally.merge.why).into(),
-                None => Cow::Borrowed(&tally.merge.why),
-            },
-        },
+        merge: merge(tally),
         jobs: jobs(fleet, tally),
         trials: tally.rows.iter().map(|row| trial(fleet, row)).collect(),
         totals: totals(tally),
-        scores: tally.scores.iter().map(score).collect(),
-        tokens: TokensJson {
-            input: tally.tokens.sum.input,
-            cache: tally.tokens.sum.cache,
-            output: tally.tokens.sum.output,
-            known: tally.tokens.known,
-            of: tally.tokens.of,
-        },
-        cost: CostJson { usd: finite(tally.effort.cost.usd), known: tally.effort.cost.known, of: tally.effort.cost.of },
-        wall: WallJson {
-            started_at: tally.effort.started,
-            finished_at: tally.effort.finished,
-            seconds: tally.effort.wall_s(),
-        },
-        times: tally.effort.times().into_iter().map(|(name, took)| (name, TookJson::of(&took))).collect(),
-        warnings: tally
-            .warnings
-            .iter()
-            .map(|w| WarningJson { kind: w.kind.word(), message: mask_secrets(&w.message), path: &w.path })
-            .collect(),
+        common: common(tally),
         status: status.map(|s| StatusJson {
             eta: s.eta.map(|e| EtaJson { low_s: finite(e.low_s), high_s: finite(e.high_s), basis: &e.basis }),
             attention: s.attention.iter().map(attention).collect(),
@@ -135,22 +109,62 @@ struct Document<'a> {
     jobs: Vec<JobJson<'a>>,
     trials: Vec<TrialJson<'a>>,
     totals: TotalsJson,
-    scores: Vec<ScoreJson<'a>>,
-    tokens: TokensJson,
-    cost: CostJson,
-    wall: WallJson,
-    times: BTreeMap<&'static str, TookJson>,
-    warnings: Vec<WarningJson<'a>>,
+    #[serde(flatten)]
+    common: Common<'a>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     status: Option<StatusJson<'a>>,
 }
 
-#[derive(Serialize)]
-struct MergeJson<'a> {
+/// What the documents of `tally` and `report` have in common.
+#[derive(Debug, Serialize)]
+pub(super) struct Common<'a> {
+    pub scores: Vec<ScoreJson<'a>>,
+    pub tokens: TokensJson,
+    pub cost: CostJson,
+    pub wall: WallJson,
+    pub times: BTreeMap<&'static str, TookJson>,
+    pub warnings: Vec<WarningJson<'a>>,
+}
+
+pub(super) fn merge(tally: &Tally) -> MergeJson<'_> {
+    MergeJson {
+        how: tally.merge.how.map(|h| h.word()),
+        rule: tally.merge.rule.word(),
+        why: match tally.merge.caveat() {
+            Some(caveat) => format!("{}; {caveat}", tally.merge.why).into(),
+            None => Cow::Borrowed(&tally.merge.why),
+        },
+    }
+}
+
+pub(super) fn common(tally: &Tally) -> Common<'_> {
+    let effort = &tally.effort;
+    Common {
+        scores: tally.scores.iter().map(score).collect(),
+        tokens: TokensJson {
+            input: tally.tokens.sum.input,
+            cache: tally.tokens.sum.cache,
+            output: tally.tokens.sum.output,
+            known: tally.tokens.known,
+            of: tally.tokens.of,
+        },
+        cost: CostJson { usd: finite(effort.cost.usd), known: effort.cost.known, of: effort.cost.of },
+        wall: WallJson { started_at: effort.started, finished_at: effort.finished, seconds: effort.wall_s() },
+        times: effort.times().into_iter().map(|(name, took)| (name, TookJson::of(&took))).collect(),
+        warnings: tally
+            .warnings
+            .iter()
+            .map(|w| WarningJson { kind: w.kind.word(), message: mask_secrets(&w.message), path: &w.path })
+            .collect(),
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MergeJson<'a> {
     #[serde(rename = "as")]
-    how: Option<&'static str>,
-    rule: &'static str,
-    why: Cow<'a, str>,
+    pub how: Option<&'static str>,
+    pub rule: &'static str,
+    pub why: Cow<'a, str>,
 }
 
 #[derive(Serialize)]
@@ -307,15 +321,15 @@ fn totals(tally: &Tally) -> TotalsJson {
     }
 }
 
-#[derive(Serialize)]
-struct ScoreJson<'a> {
-    name: &'a str,
+#[derive(Debug, Serialize)]
+pub(super) struct ScoreJson<'a> {
+    pub name: &'a str,
     #[serde(serialize_with = "whole")]
-    numerator: Option<f64>,
-    denominator: u64,
-    value: Option<f64>,
-    ci95: Option<[f64; 2]>,
-    rule: &'a str,
+    pub numerator: Option<f64>,
+    pub denominator: u64,
+    pub value: Option<f64>,
+    pub ci95: Option<[f64; 2]>,
+    pub rule: &'a str,
 }
 
 fn score(score: &crate::job::scores::Score) -> ScoreJson<'_> {
@@ -338,51 +352,60 @@ fn whole<S: Serializer>(n: &Option<f64>, serializer: S) -> Result<S::Ok, S::Erro
     }
 }
 
-#[derive(Serialize)]
-struct TokensJson {
-    input: Option<u64>,
-    cache: Option<u64>,
-    output: Option<u64>,
-    known: u64,
-    of: u64,
+#[derive(Debug, Serialize)]
+pub(super) struct TokensJson {
+    pub input: Option<u64>,
+    pub cache: Option<u64>,
+    pub output: Option<u64>,
+    pub known: u64,
+    pub of: u64,
 }
 
-#[derive(Serialize)]
-struct CostJson {
-    usd: Option<f64>,
-    known: u64,
-    of: u64,
+#[derive(Debug, Serialize)]
+pub(super) struct CostJson {
+    pub usd: Option<f64>,
+    pub known: u64,
+    pub of: u64,
 }
 
-#[derive(Serialize)]
-struct WallJson {
+#[derive(Debug, Serialize)]
+pub(super) struct WallJson {
     #[serde(serialize_with = "stamp")]
-    started_at: Option<Stamp>,
+    pub started_at: Option<Stamp>,
     #[serde(serialize_with = "stamp")]
-    finished_at: Option<Stamp>,
-    seconds: Option<f64>,
+    pub finished_at: Option<Stamp>,
+    pub seconds: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct TookJson {
-    known: u64,
-    sum_s: Option<f64>,
-    median_s: Option<f64>,
-    max_s: Option<f64>,
+#[derive(Debug, Serialize)]
+pub(super) struct TookJson {
+    pub known: u64,
+    pub sum_s: Option<f64>,
+    pub median_s: Option<f64>,
+    pub max_s: Option<f64>,
 }
 
 impl TookJson {
     fn of(took: &Took) -> TookJson {
-        let sum = (took.known > 0).then_some(took.sum_s);
-        TookJson { known: took.known, sum_s: sum, median_s: took.median_s, max_s: took.max_s }
+        // Times are written to the microsecond, sums of them no finer.
+        let micro = |s: f64| (s * 1e6).round() / 1e6;
+        let sum = (took.known > 0).then(|| micro(took.sum_s));
+        TookJson { known: took.known, sum_s: sum, median_s: took.median_s.map(micro), max_s: took.max_s.map(micro) }
     }
 }
 
-#[derive(Serialize)]
-struct WarningJson<'a> {
-    kind: &'static str,
-    message: Cow<'a, str>,
-    path: &'a str,
+#[derive(Debug, Serialize)]
+pub(super) struct WarningJson<'a> {
+    pub kind: &'static str,
+    pub message: Cow<'a, str>,
+    pub path: &'a str,
+}
+
+impl WarningJson<'_> {
+    /// The last part of its path: reports are read elsewhere.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').find(|part| !part.is_empty()).unwrap_or("-")
+    }
 }
 
 #[derive(Serialize)]

@@ -23,6 +23,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             PromptKind::Note => "note: ",
             PromptKind::Reason | PromptKind::RequeueReason => "why: ",
             PromptKind::Endpoint => "endpoint: ",
+            PromptKind::Outage => "outage: ",
         };
         let text = input.text();
         let before: String = text.chars().take(input.cursor).collect();
@@ -34,6 +35,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             }
             (None, PromptKind::Note) => piece("Enter notes it, Esc leaves", pen.dim(), 1),
             (None, PromptKind::RequeueReason) => piece("the reason; Enter keeps, Esc leaves", pen.dim(), 1),
+            (None, PromptKind::Outage) => piece("14:05-14:40 what it was, UTC; Enter notes it", pen.dim(), 1),
             (None, PromptKind::Endpoint) => piece("empty: as before; Enter keeps", pen.dim(), 1),
             (None, PromptKind::Reason) => piece("the reason; Enter goes on, Esc leaves", pen.dim(), 1),
             (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
@@ -94,7 +96,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         }
     }
     let owner = match (model.view(), model.steer.side) {
-        (View::Replay, _) => piece("", pen.dim(), 1),
+        // Below the item stands where verdicts go.
+        (View::Replay | View::Triage, _) => piece("", pen.dim(), 1),
         (_, Side::Owner) if !model.steer.holds() => piece("job over: q leaves", pen.strong(), 0),
         (_, Side::Owner) => piece(if pen.look.ascii { "* owner" } else { "● owner" }, pen.good(), 0),
         _ => piece("read-only", pen.dim(), 1),

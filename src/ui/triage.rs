@@ -68,7 +68,9 @@ fn list_row(model: &Model, row: &Row, pen: Pen, columns: usize) -> Line<'static>
     };
     let what = match (row.verdict, &row.class) {
         (Some(verdict), _) => verdict.title().to_string(),
-        (None, Some(class)) if class.class == Class::Passed => "passed, odd".to_string(),
+        (None, Some(class)) if class.class == Class::Passed && class.flags.iter().any(|f| f.is_suspicious_pass()) => {
+            "passed, odd".to_string()
+        }
         (None, Some(class)) => class_words(class),
         (None, None) => row.exception.as_ref().map_or_else(|| row.outcome.word().to_string(), |k| k.to_string()),
     };
@@ -173,7 +175,7 @@ fn head(model: &Model, row: &Row, job: &Job, pen: Pen, columns: usize) -> Vec<Li
     if model.fleet.jobs().len() > 1 {
         names.push(piece(job.facts.name.to_string(), pen.dim(), 1));
     }
-    let dash = pen.unknown().to_string();
+    let dash = "-".to_string();
     let mut facts = vec![format!("reward {}", row.reward.map_or_else(|| "none".to_string(), reward))];
     if let Some(kind) = &row.exception {
         facts.push(kind.to_string());
@@ -182,7 +184,8 @@ fn head(model: &Model, row: &Row, job: &Job, pen: Pen, columns: usize) -> Vec<Li
         let of = timing.limit.map_or_else(String::new, |l| format!(" of {}", time::words(l)));
         facts.push(format!("{}{of}", time::words(timing.elapsed(model.now))));
     }
-    facts.push(format!("{} episodes", row.episodes.map_or(dash.clone(), |n| n.to_string())));
+    let plural = if row.episodes == Some(1) { "" } else { "s" };
+    facts.push(format!("{} episode{plural}", row.episodes.map_or(dash.clone(), |n| n.to_string())));
     facts.push(format!("{} tokens out", row.output_tokens.map_or(dash, short)));
     let mut out = vec![spread(names, Vec::new(), " ", columns, pen)];
     let dot = format!(" {} ", pen.dot());

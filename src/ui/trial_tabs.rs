@@ -20,7 +20,10 @@ pub fn tab_line(view: &TrialView, alone: bool, pen: Pen, columns: usize) -> Line
     };
     let n = Tab::ALL.len();
     let (mut from, mut to) = (0, n);
-    while wide(from, to) + 2 > columns && (from < at || to > at + 1) {
+    let mut place = if alone && view.tab == Tab::Steps { super::trial::steps_fact(view) } else { place(view) };
+    // That the end is followed must be seen, whatever tabs have to go for it.
+    let kept = if place.ends_with(FOLLOWING) { width(FOLLOWING) + 1 } else { 0 };
+    while wide(from, to) + 2 + kept > columns && (from < at || to > at + 1) {
         // The farther end goes first.
         if at - from >= to - 1 - at && from < at { from += 1 } else { to -= 1 }
     }
@@ -41,7 +44,6 @@ pub fn tab_line(view: &TrialView, alone: bool, pen: Pen, columns: usize) -> Line
         spans.push(Span::styled(if pen.look.ascii { ">" } else { "›" }, pen.dim()));
         used += 1;
     }
-    let mut place = if alone && view.tab == Tab::Steps { super::trial::steps_fact(view) } else { place(view) };
     if used + width(&place) >= columns && place.ends_with(FOLLOWING) {
         place = FOLLOWING.to_string();
     }

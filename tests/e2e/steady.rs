@@ -13,7 +13,9 @@ fn a_finished_job_costs_nothing() {
     let job = Job::finished("night-run");
     let mut pty = start(&["attach", job.arg()], 120, 36);
     pty.wait_for("finished", SOON);
-    pty.settle(Duration::from_millis(500), SOON);
+    // Classes come a little later, those without a line of their own, too.
+    pty.wait_for("class failed", SOON);
+    pty.settle(Duration::from_millis(1500), SOON);
     let (bytes, switches) = (pty.raw_len(), proc::voluntary_switches(pty.pid()));
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(pty.raw_len() - bytes, 0, "bytes while idle");

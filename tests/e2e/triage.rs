@@ -209,6 +209,27 @@ fn a_job_dir_that_takes_no_notes_says_where_they_go() {
 }
 
 #[test]
+fn an_outage_is_noted_and_filters() {
+    let job = job();
+    let mut pty = open(&job, 120, 40);
+    let clock = |shift: i64| {
+        let at = pilothouse::job::Stamp::from_second(pilothouse::job::Stamp::now().as_second() + shift).unwrap();
+        at.strftime("%H:%M").to_string()
+    };
+    pty.send(&format!("O{}-{} the proxy was down\r", clock(-120), clock(60)));
+    pty.wait_for("5 trials ran then", SOON);
+    let noted = wait_lines(&pty, &job.dir.join("pilothouse.jsonl"), 1);
+    assert_eq!((&noted[0]["act"], &noted[0]["why"]), (&"outage".into(), &"the proxy was down".into()));
+    // Read back from the journal, it holds for the trial and for the filter.
+    pty.wait_for("It ran during an outage", SOON);
+    pty.send("/overlaps:outage\r");
+    pty.wait_for("1 of 4, filter overlaps:outage", SOON);
+    pty.send("q");
+    pty.wait_gone("filter overlaps", SOON);
+    leave(&mut pty);
+}
+
+#[test]
 fn a_plan_to_run_again_begins_on_cancel_and_starts_nothing() {
     let job = job();
     let mut pty = open(&job, 120, 40);

@@ -244,7 +244,7 @@ fn force_wants_a_reason_first() {
     assert_eq!(wish(&effects).ask.api_base.as_deref(), Some("http://gpu-b:30000/v1"));
     // An answer to an older wish is not shown.
     let serial = wish(&effects).serial;
-    hear(&mut model, News::Prepared(serial - 1, Box::new(Prepared::default())));
+    hear(&mut model, News::Prepared(serial - 1, Box::default()));
     assert_eq!(model.requeue.as_ref().unwrap().n(), 3);
     // What was the operator's own mistake has its own word.
     let mut prepared = whole();
@@ -263,6 +263,6 @@ fn the_preview_asks_and_scrolls_and_offers_the_safer_way() {
     let text = screen::lines(&screen::draw(&mut model)).join("\n");
     assert!(text.contains("config.json missing"), "{text}");
     let effects = press(&mut model, "jG gR");
-    assert!(wish(&effects).wanted[0].1.infra);
+    assert!(wish(&effects).wanted[0].1.unscored);
     assert_eq!(model.view(), View::Requeue);
 }

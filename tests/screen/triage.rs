@@ -562,6 +562,14 @@ fn each_thing_to_look_at_has_its_key() {
 }
 
 #[test]
+fn triage_opens_at_the_trial_that_is_looked_at() {
+    let mut model = model_of((120, 40), look(), Side::Attached);
+    press(&mut model, "/gamma\r");
+    press(&mut model, "\rt");
+    assert_eq!((model.view(), task(&model)), (View::Triage, "gamma-task".to_string()));
+}
+
+#[test]
 fn filters_know_classes_verdicts_flags_and_times() {
     let mut model = open((120, 40));
     press(&mut model, "vi");
@@ -595,6 +603,30 @@ fn filters_know_classes_verdicts_flags_and_times() {
     press(&mut model, " overlaps:noon");
     let text = screen::lines(&screen::draw(&mut model)).join("\n");
     assert!(text.contains("is no time of day"), "{text}");
+}
+
+#[test]
+fn an_outage_is_noted_and_shows_who_ran_in_it() {
+    let mut model = open((120, 40));
+    let effects = press(&mut model, "O08:10-08:13 the proxy was down\r");
+    let said = speeches(&effects);
+    let outage = said[0].outage.clone().unwrap();
+    // The day of the run.
+    assert_eq!((outage.from, outage.to), (at(600), at(780)));
+    assert_eq!((&*outage.why, &*outage.operator), ("the proxy was down", "ops@host"));
+    assert!(model.notice.as_ref().unwrap().text.contains("10 trials ran then"), "{:?}", model.notice);
+    let mut read = Notebook::default();
+    read.add_outage(outage);
+    let event = JobEvent::Notebook(KEY, Box::new(read));
+    let _ = update::update(&mut model, now(), Msg::Jobs(vec![event]));
+    press(&mut model, "/overlaps:outage class:infra\r");
+    assert_eq!(model.triage.order.len(), 3);
+    let text = screen::lines(&screen::draw(&mut model)).join("\n");
+    assert!(text.contains("It ran during an outage, 2027-01-15 08:10 - 08:13 UTC"), "{text}");
+    // A time at which nothing ran is none of it.
+    assert!(press(&mut model, "O03:00-04:00 x\r").is_empty());
+    let text = screen::lines(&screen::draw(&mut model)).join("\n");
+    assert!(text.contains("did not run at 03:00-04:00 UTC"), "{text}");
 }
 
 #[test]

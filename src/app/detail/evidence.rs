@@ -21,10 +21,18 @@ pub fn doc(job: &Job, trial: &Trial) -> Doc {
         }
         None => line(&mut doc, "No class: there is no result.", Mark::Dim),
     }
+    let result = trial.result.as_ref();
+    for outage in job.notebook.outages() {
+        if outage.meets(result.and_then(|r| r.started), result.and_then(|r| r.finished)) {
+            let (from, to) = (outage.from.strftime("%F %H:%M"), outage.to.strftime("%H:%M"));
+            line(&mut doc, &format!("It ran during an outage, {from} - {to} UTC: {}", outage.why), Mark::Decisive);
+        }
+    }
     let raised = trial.result.as_ref().and_then(|r| r.exception.as_ref());
     if let Some(raised) = raised.filter(|x| !x.message.trim().is_empty()) {
         doc.title("Exception");
-        line(&mut doc, &format!("  {}: {}", raised.kind, raised.message.trim()), Mark::Plain);
+        let text = format!("{}: {}", raised.kind, raised.message.trim());
+        text.lines().for_each(|text| line(&mut doc, &format!("  {text}"), Mark::Plain));
     }
     said(&mut doc, job, trial);
     doc

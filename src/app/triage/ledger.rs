@@ -23,11 +23,14 @@ struct Mine {
     written: bool,
 }
 
+/// A verdict with what was written to it.
+type Held = (Verdict, Arc<str>);
+
 /// What a verdict of this session replaced.
 #[derive(Debug, Clone)]
 struct Step {
     batches: Vec<u64>,
-    before: Vec<(Target, Option<(Verdict, Arc<str>)>)>,
+    before: Vec<(Target, Option<Held>)>,
 }
 
 /// The words of this session, over those that were read.
@@ -60,6 +63,12 @@ impl Ledger {
             sum.add(mine.word.clone());
         }
         sum
+    }
+
+    /// A number for what is handed over.
+    pub(super) fn next_batch(&mut self) -> u64 {
+        self.batch += 1;
+        self.batch
     }
 
     /// A later moment than any before: of two words the later one counts.
@@ -120,15 +129,14 @@ pub fn say(model: &mut Model, targets: &[Target], saying: Saying, note: &str) ->
 
 /// Hands the words of one job over and shows them.
 fn send(model: &mut Model, job: JobKey, words: Vec<Word>) -> (u64, Option<Effect>) {
-    model.ledger.batch += 1;
-    let batch = model.ledger.batch;
+    let batch = model.ledger.next_batch();
     let mine = model.ledger.mine.entry(job).or_default();
     mine.extend(words.iter().map(|word| Mine { batch, word: word.clone(), written: false }));
     show(model, job);
     let facts = model.fleet.job(job).map(|j| j.facts.clone());
     let effect = facts.map(|facts| {
         let place = Place { job, dir: facts.dir.clone() };
-        Effect::Helm(Order::Say(place, Speech { batch, facts: Box::new(facts), words }))
+        Effect::Helm(Order::Say(place, Speech { batch, facts: Box::new(facts), words, outage: None }))
     });
     (batch, effect)
 }
@@ -138,7 +146,7 @@ fn show(model: &mut Model, job: JobKey) {
     model.fleet.apply(JobEvent::Notebook(job, Box::new(sum)));
 }
 
-fn before(model: &Model, target: &Target) -> Option<(Verdict, Arc<str>)> {
+fn before(model: &Model, target: &Target) -> Option<Held> {
     let job = model.fleet.job(target.key.job)?;
     let trial = job.trials.get(&target.key.trial)?;
     job.notebook.verdict(trial).map(|(verdict, word)| (verdict, word.note.clone()))

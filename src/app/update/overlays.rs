@@ -21,7 +21,7 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                 Key::Esc => {
                     match kind {
                         PromptKind::Filter => set_filter(model, ""),
-                        PromptKind::Search | PromptKind::RequeueReason | PromptKind::Endpoint => {}
+                        PromptKind::Search | PromptKind::RequeueReason | PromptKind::Endpoint | PromptKind::Outage => {}
                         PromptKind::Note => model.triage.noting = None,
                         PromptKind::Reason => model.triage.bulk = None,
                     }
@@ -39,6 +39,13 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                         PromptKind::Search => search(model, &text),
                         PromptKind::Note => triage::menu::noted(model, &text),
                         PromptKind::RequeueReason | PromptKind::Endpoint => requeue::typed(model, kind, &text),
+                        PromptKind::Outage => match triage::outage::typed(model, &text) {
+                            Ok(effects) => effects,
+                            Err(why) => {
+                                model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
+                                Vec::new()
+                            }
+                        },
                         PromptKind::Reason => {
                             if let Err(why) = triage::bulk::reasoned(model, &text) {
                                 model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));

@@ -46,6 +46,10 @@ fn write_all(shared: &Shared, speeches: &Receiver<(Place, Speech)>) {
 
 fn written(speech: &Speech) -> Result<Said, String> {
     let verdicts = Verdicts::new(&speech.facts, crate::cli::state_dir().as_deref());
-    let written = verdicts.write(&speech.words).map_err(|e| e.to_string())?;
+    let written = match &speech.outage {
+        Some(outage) => verdicts.outage(outage),
+        None => verdicts.write(&speech.words),
+    };
+    let written = written.map_err(|e| e.to_string())?;
     Ok(Said { path: written.path, instead: written.instead, words: written.words })
 }
