@@ -3,6 +3,10 @@
 
 mod support;
 
+#[path = "support/fleet.rs"]
+#[allow(dead_code)]
+mod fleet;
+
 #[path = "requeue/own.rs"]
 mod own;
 #[path = "requeue/preview.rs"]
@@ -13,3 +17,5 @@ mod real;
 mod rows;
 #[path = "requeue/screen.rs"]
 mod screen;
+#[path = "requeue/select.rs"]
+mod select;
