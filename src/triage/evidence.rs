@@ -385,25 +385,25 @@ impl<'t> Gathered<'t> {
             body.push_str(raw);
         }
         let mut text = Text { path: Arc::from(path), body, shown: None, base };
-        text.hide(&self.trial.name);
+        let mut names: Vec<&str> = vec![&self.trial.name];
         // One plain word may be said in earnest.
         if self.trial.task.contains(['-', '_']) {
-            text.hide(&self.trial.task);
+            names.push(&self.trial.task);
         }
+        text.hide(&names);
         text
     }
 }
 
 impl Text {
-    /// Overwrites a name, whatever its case.
-    fn hide(&mut self, name: &str) {
-        if name.len() < 4 || !name.is_ascii() {
-            return;
-        }
+    /// Overwrites names, whatever their case.
+    fn hide(&mut self, names: &[&str]) {
         let lower = self.body.to_ascii_lowercase();
-        let name = name.to_ascii_lowercase();
-        let places: Vec<usize> = memchr::memmem::find_iter(lower.as_bytes(), name.as_bytes()).collect();
-        self.overwrite(|_| places.into_iter().map(|at| (at, "_".repeat(name.len()))).collect());
+        for name in names.iter().filter(|name| name.len() >= 4 && name.is_ascii()) {
+            let name = name.to_ascii_lowercase();
+            let places: Vec<usize> = memchr::memmem::find_iter(lower.as_bytes(), name.as_bytes()).collect();
+            self.overwrite(|_| places.into_iter().map(|at| (at, "_".repeat(name.len()))).collect());
+        }
     }
 
     /// Writes other text of the same length over some places; what is shown of it stays.

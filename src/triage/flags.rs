@@ -45,15 +45,14 @@ pub(super) fn add(
     }
     let timeout = facts.kind.as_deref() == Some("AgentTimeoutError") || class.class == Class::AgentTimeout;
     if timeout && let Some(seconds) = number(Number::AgentSeconds) {
-        if seconds >= limits.few_tokens_seconds
-            && number(Number::TokenRate).is_some_and(|rate| rate < limits.few_tokens_per_second)
-        {
+        let few = has_few_tokens(facts, limits);
+        if few {
             let out = number(Number::OutputTokens).unwrap_or_default();
             flag(Flag::FewTokens, "result.json", format!("{out:.0} output tokens in {seconds:.0} s"));
         }
-        if is_runaway(facts, limits) {
-            let n = number(Number::Episodes).unwrap_or_default();
-            flag(Flag::Runaway, "result.json", format!("{n:.0} episodes in {seconds:.0} s"));
+        if is_runaway(facts, few, limits) {
+            let n = number(Number::Episodes).map_or("not known how many".to_string(), |n| format!("{n:.0}"));
+            flag(Flag::Runaway, "result.json", format!("episodes in {seconds:.0} s: {n}"));
             if class.class == Class::AgentTimeout && class.sub.is_none() {
                 class.sub = Some("runaway".into());
             }
@@ -71,11 +70,19 @@ pub(super) fn add(
     }
 }
 
-/// Episodes so few for the time that the model thought without end.
-fn is_runaway(facts: &Facts, limits: &AlarmLimits) -> bool {
+/// Fewer output tokens than a model at work gives in that time.
+fn has_few_tokens(facts: &Facts, limits: &AlarmLimits) -> bool {
+    facts.number(Number::AgentSeconds).is_some_and(|s| s >= limits.few_tokens_seconds)
+        && facts.number(Number::TokenRate).is_some_and(|rate| rate < limits.few_tokens_per_second)
+}
+
+/// Episodes so few for the time that the model thought without end; where nobody counted them, too few
+/// tokens tell it.
+fn is_runaway(facts: &Facts, few_tokens: bool, limits: &AlarmLimits) -> bool {
+    let slow = facts.number(Number::EpisodeRate).is_some_and(|rate| rate <= limits.runaway_episodes_per_hour);
     facts.number(Number::AgentSeconds).is_some_and(|s| s >= limits.runaway_seconds)
-        && facts.number(Number::Episodes).is_some_and(|n| n <= f64::from(limits.runaway_episodes))
-        && facts.number(Number::EpisodeRate).is_some_and(|rate| rate <= limits.runaway_episodes_per_hour)
+        && facts.number(Number::Episodes).is_none_or(|n| n <= f64::from(limits.runaway_episodes))
+        && (slow || few_tokens)
 }
 
 /// The time that a timeout took against the limit that its message names.

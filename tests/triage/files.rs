@@ -33,7 +33,7 @@ fn a_wrong_file_is_told_by_line_with_what_is_allowed() {
         (rule("class = \"infra\"\nmatch = [{ in = [\"message\"], any = ['(x'] }]"), "own.toml:6: not a pattern:"),
         (
             rule("class = \"infra\"\nmatch = [{ in = [\"message\"], any = ['@nowhere'] }]"),
-            "own.toml:6: no [patterns] are called nowhere; there are address-pools,",
+            "own.toml:6: no [patterns] are called nowhere; there are bad-key,",
         ),
         (
             rule("class = \"infra\"\nmatch = [{ in = [\"message\"], any = ['(?:a{1000}){1000}'] }]"),

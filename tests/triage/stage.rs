@@ -1,4 +1,5 @@
 //! Small jobs written for the rules: one trial after another, as Harbor leaves them.
+#![allow(dead_code)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
