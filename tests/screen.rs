@@ -108,6 +108,22 @@ fn jobs() {
 }
 
 #[test]
+fn runs_beside_each_other() {
+    let two = || [finished(), dead()];
+    check("compare", |size| after(&two(), size, &[Key::Char('7'), Key::Down]));
+    check_at("compare-one", (80, 24), |size| after(&[finished()], size, &[Key::Char('7')]));
+    let mut model = after(&two(), (120, 40), &typed("7f"));
+    let view = model.compare.as_ref().unwrap();
+    assert!(view.flips && view.order.len() == 2, "{:?}", view.order);
+    let task = view.row().unwrap().task.clone();
+    // Its trials of both runs are one key away; its view forgets itself when it is left.
+    keys(&mut model, &[Key::Enter]);
+    assert_eq!(model.table.filter_text, format!("task:={task}"));
+    assert_eq!(model.table.order.len(), 2);
+    assert!(model.compare.is_none());
+}
+
+#[test]
 fn help() {
     check("help", |size| after(&[running()], size, &[Key::Char('?')]));
     check_at("help-end", (80, 24), |size| after(&[running()], size, &[Key::Char('?'), Key::Char('G')]));

@@ -22,6 +22,8 @@ pub enum Context {
     Requeue,
     /// What a resume by Harbor would do.
     Preview,
+    /// Runs beside each other.
+    Compare,
 }
 
 impl Context {
@@ -36,6 +38,7 @@ impl Context {
             Context::Triage => "triage",
             Context::Requeue => "the plan of a requeue",
             Context::Preview => "the preview of a resume",
+            Context::Compare => "runs compared",
         }
     }
 }
@@ -55,6 +58,7 @@ pub enum Action {
     ViewTriage,
     ViewLog,
     ViewJobs,
+    ViewCompare,
     NextAttention,
     Copy,
     Up,
@@ -161,6 +165,7 @@ pub const ACTIONS: &[Spec] = &[
     ),
     spec!(Global, A::ViewLog, "view.log", "warnings: all that is odd in these job dirs", [Char('5')], ""),
     spec!(Global, A::ViewJobs, "view.jobs", "jobs", [Char('6')], ""),
+    spec!(Global, A::ViewCompare, "view.compare", "runs compared, task by task", [Char('7')], ""),
     spec!(Global, A::Copy, "copy", "copy the path of what is selected", [Char('y')], ""),
     spec!(Global, A::Redraw, "redraw", "draw everything anew", [Ctrl('l')], ""),
     spec!(Global, A::Suspend, "suspend", "suspend to the shell (fg returns)", [Ctrl('z')], ""),
@@ -376,6 +381,21 @@ pub const ACTIONS: &[Spec] = &[
         [Char('R')],
         "requeue instead"
     ),
+    spec!(Compare, A::Open, "compare.open", "the trials of this task", [Key::Enter, Char('l')], "trials"),
+    spec!(
+        Compare,
+        A::Similar,
+        "compare.flips",
+        "only tasks that some solved and others did not; again: all",
+        [Char('f')],
+        "flips"
+    ),
+    spec!(Compare, A::Down, "compare.down", "next task", [Char('j'), Key::Down], ""),
+    spec!(Compare, A::Up, "compare.up", "previous task", [Char('k'), Key::Up], ""),
+    spec!(Compare, A::PageDown, "compare.page.down", "a page down", [Ctrl('d'), Key::PageDown], ""),
+    spec!(Compare, A::PageUp, "compare.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Compare, A::Top, "compare.first", "first task", [Char('g'), Key::Home], ""),
+    spec!(Compare, A::Bottom, "compare.last", "last task", [Char('G'), Key::End], ""),
     spec!(Requeue, A::Open, "requeue.choose", "do what has the focus", [Key::Enter, Char('l')], "choose"),
     spec!(Requeue, A::Down, "requeue.down", "next choice", [Char('j'), Key::Down], ""),
     spec!(Requeue, A::Up, "requeue.up", "previous choice", [Char('k'), Key::Up], ""),
@@ -428,6 +448,7 @@ mod tests {
             Context::Triage,
             Context::Requeue,
             Context::Preview,
+            Context::Compare,
         ] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {

@@ -245,7 +245,10 @@ impl Test {
             }
             Test::Outage => row.outage,
             Test::Overlaps(window) => window.meets(row.started, row.finished),
-            Test::Task(needle) => has(&row.task, needle),
+            Test::Task(wanted) => match wanted.strip_prefix('=') {
+                Some(whole) => row.task.eq_ignore_ascii_case(whole),
+                None => has(&row.task, wanted),
+            },
             Test::Trial(needle) => has(&row.name, needle),
             Test::Job(needle) => has(job_name, needle),
             Test::Reward(test) => match (test, row.reward) {

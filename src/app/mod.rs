@@ -3,6 +3,7 @@
 pub mod action;
 pub mod alarm;
 pub mod class_worker;
+pub mod compare;
 pub mod derived;
 pub mod detail;
 pub mod detail_worker;

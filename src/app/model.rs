@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::action::Context;
+use super::compare::Compare;
 use super::derived::Derived;
 use super::detail::TrialView;
 use super::overlay::Overlay;
@@ -40,6 +41,8 @@ pub enum View {
     Requeue,
     /// What a resume by Harbor would do.
     Preview,
+    /// Runs beside each other.
+    Compare,
 }
 
 impl View {
@@ -53,6 +56,7 @@ impl View {
             View::Triage => Context::Triage,
             View::Requeue => Context::Requeue,
             View::Preview => Context::Preview,
+            View::Compare => Context::Compare,
         }
     }
 }
@@ -152,6 +156,8 @@ pub struct Model {
     pub ledger: Ledger,
     /// The requeue that is being made up.
     pub requeue: Option<Draft>,
+    /// The comparison, when its view is open.
+    pub compare: Option<Compare>,
     /// What a resume by Harbor would do.
     pub preview: Option<Preview>,
     /// Trials that are marked.
@@ -200,6 +206,7 @@ impl Model {
             triage: Triage::default(),
             ledger: Ledger::default(),
             requeue: None,
+            compare: None,
             preview: None,
             marked: BTreeSet::new(),
             steer: Steer::default(),

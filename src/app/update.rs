@@ -4,6 +4,7 @@
 mod overlays;
 
 use super::action::{self, Action, Context};
+use super::compare;
 use super::derived;
 use super::detail::TrialView;
 use super::effect::Effect;
@@ -89,6 +90,11 @@ pub fn settle(model: &mut Model) {
     model.stale = false;
     if triage::is_open(model) {
         triage::refresh(model);
+    }
+    if model.views.contains(&View::Compare) {
+        compare::refresh(model);
+    } else {
+        model.compare = None;
     }
     model.errors_at = model.errors_at.min(model.derived.errors.len().saturating_sub(1));
     model.log_at = model.log_at.min(model.derived.warnings.len().saturating_sub(1));
@@ -185,6 +191,12 @@ fn set_filter(model: &mut Model, text: &str) {
     }
 }
 
+/// The trials list, filtered.
+pub(super) fn show_filtered(model: &mut Model, filter: &str) {
+    home(model);
+    set_filter(model, filter);
+}
+
 fn home(model: &mut Model) {
     model.views = vec![View::Trials];
     model.focus_errors = false;
@@ -271,7 +283,12 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         }
         Action::Redraw => return vec![Effect::Redraw],
         Action::Suspend => return vec![Effect::Suspend],
-        Action::ViewTrials | Action::ViewErrors | Action::ViewTriage | Action::ViewLog | Action::ViewJobs => {
+        Action::ViewTrials
+        | Action::ViewErrors
+        | Action::ViewTriage
+        | Action::ViewLog
+        | Action::ViewJobs
+        | Action::ViewCompare => {
             if model.replay_only {
                 notice(model, "no job is attached: pilothouse attach <dir>");
                 return Vec::new();
@@ -283,11 +300,15 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
                 match action {
                     Action::ViewErrors => View::Errors,
                     Action::ViewTriage => View::Triage,
+                    Action::ViewCompare => View::Compare,
                     Action::ViewLog => View::Log,
                     Action::ViewJobs => View::Jobs,
                     _ => View::Trials,
                 },
             );
+            if action == Action::ViewCompare {
+                compare::refresh(model);
+            }
             if action == Action::ViewTriage {
                 // From a trial: at this one, where it is among them.
                 let there = looked_at.filter(|id| model.rows.iter().any(|r| r.id == *id && triage::wanted(r)));
@@ -325,6 +346,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         View::Triage => triage::act(model, action),
         View::Requeue => requeue::act(model, action),
         View::Preview => preview::act(model, action),
+        View::Compare => compare::act(model, action),
         view => list_act(model, view, action),
     }
 }
@@ -569,6 +591,7 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         }),
         View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
         View::Requeue => requeue::copy_text(model),
+        View::Compare => model.compare.as_ref().and_then(|c| c.row()).map(|r| r.task.to_string()),
         View::Preview => model.preview.as_ref().and_then(|p| p.text.clone()?.ok()),
         View::Triage => triage::current(model).and_then(|row| {
             let job = model.fleet.job(row.job)?;

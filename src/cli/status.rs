@@ -93,13 +93,18 @@ impl Report {
     }
 
     fn code(&self, fleet: &Fleet) -> u8 {
-        if infra(fleet, &self.tally) {
-            INFRA
-        } else if self.tally.needs_person() {
-            NEEDS_PERSON
-        } else {
-            FINE
-        }
+        code(fleet, &self.tally)
+    }
+}
+
+/// The exit code of a count.
+pub fn code(fleet: &Fleet, tally: &Tally) -> u8 {
+    if infra(fleet, tally) {
+        INFRA
+    } else if tally.needs_person() {
+        NEEDS_PERSON
+    } else {
+        FINE
     }
 }
 

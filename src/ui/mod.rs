@@ -1,5 +1,6 @@
 //! Views: pure functions from the model to cells. No I/O, nothing is changed here.
 
+pub mod compare;
 pub mod dialog;
 pub mod fit;
 pub mod header;
@@ -42,7 +43,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue | View::Preview)
+            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue | View::Preview | View::Compare)
                 && model.room() == Room::Compact
             {
                 // One trial, one stop, one item needs the rows that there are.
@@ -62,6 +63,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Triage => triage::draw(model, pen, frame, body),
                 View::Requeue => requeue::draw(model, pen, frame, body),
                 View::Preview => preview::draw(model, pen, frame, body),
+                View::Compare => compare::draw(model, pen, frame, body),
                 View::Trials | View::Replay => home(model, pen, frame, body),
             }
         }

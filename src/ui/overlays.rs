@@ -71,7 +71,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let context = model.context();
     let mut pieces = Vec::new();
     if matches!(context, Context::List | Context::Triage) && model.room() != Room::Compact {
-        pieces.push(piece("1 3 4 5 6 views", pen.dim(), 2));
+        pieces.push(piece("1 3-7 views", pen.dim(), 2));
     }
     let mut rank = 1;
     let stop = model.steer.stop.as_ref();
@@ -165,6 +165,7 @@ pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'stati
         Context::Triage,
         Context::Requeue,
         Context::Preview,
+        Context::Compare,
         Context::Trial,
         Context::Replay,
         Context::Stop,

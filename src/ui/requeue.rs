@@ -104,12 +104,12 @@ fn text(draft: &Draft, pen: Pen, columns: usize) -> Vec<Line<'static>> {
 fn table(plan: &crate::app::helm::Plan, pen: Pen, columns: usize, out: &mut Vec<Line<'static>>) {
     let longest = plan.rows.iter().map(|r| width(&r.task)).max().unwrap_or(0);
     let name = longest.clamp(4, (columns / 3).max(4));
-    let attempts = 8;
+    let attempts = if plan.rows.iter().any(|r| r.alike > 1) { 11 } else { 8 };
     let room = columns.saturating_sub(name + attempts + 6);
     let head = format!("  {}  {}  why", left("task", name, pen), right("attempts", attempts, pen));
     out.push(Line::styled(cut(&head, columns, pen), pen.dim()));
     for row in &plan.rows {
-        let n = if row.alike > 1 { format!("{}, {} so", row.attempts, row.alike) } else { row.attempts.to_string() };
+        let n = if row.alike > 1 { format!("{}, {} alike", row.attempts, row.alike) } else { row.attempts.to_string() };
         let forced = if row.forced { "forced: " } else { "" };
         let why = wrap_words(&format!("{forced}{}", row.why), room.max(8));
         for (i, why) in why.into_iter().enumerate() {
