@@ -5,11 +5,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::support;
 use support::job::Job;
+use support::pty::Pty;
 
 /// A program that says it is Harbor and makes the job dir that its config names, with one passed trial for
 /// each task.
@@ -497,6 +499,40 @@ fn keys_that_are_not_on_disk_are_asked_for_before_anything_is_made() {
     assert!(said(&out).contains("export HF_TOKEN, OPENAI_API_KEY"), "{}", said(&out));
     assert!(desk.journal().is_empty() && !desk.base().join("keys-requeue-1").exists());
     assert!(!desk.state.path().join("state/requeue").exists());
+}
+
+#[test]
+fn on_a_terminal_keys_are_asked_for_and_go_nowhere_but_to_the_job() {
+    let mut desk = Desk::new("typed", &["one"]);
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
+    desk.config("one", |c| c["agent"]["env"] = json!({"RQ_TEST_TOKEN": "rq_x****abc"}));
+    desk.over();
+    let (state, harbor) = (desk.state.path().join("state"), desk.state.path().join("harbor"));
+    let env = [
+        ("PILOTHOUSE_STATE_DIR", state.to_str().unwrap()),
+        ("PILOTHOUSE_HARBOR", harbor.to_str().unwrap()),
+        ("XDG_CONFIG_HOME", desk.state.path().to_str().unwrap()),
+    ];
+    let soon = Duration::from_secs(30);
+    let args = ["requeue", desk.job.arg(), "--infra"];
+    // Ctrl-C gives up, and the terminal shows again what is typed.
+    let mut pty = Pty::pilothouse(&args, 160, 40, &env);
+    pty.wait_for("RQ_TEST_TOKEN is not set here", soon);
+    pty.send("half\u{3}");
+    assert_eq!(pty.wait_exit(soon).exit_code(), 2, "{}", pty.text());
+    assert!(pty.line_modes().is_cooked(), "{}", pty.text());
+    let mut pty = Pty::pilothouse(&args, 160, 40, &env);
+    pty.wait_for("RQ_TEST_TOKEN is not set here", soon);
+    pty.send("rq_very-secret-word\r");
+    pty.wait_for("Run 1 trials again as planned?", soon);
+    pty.send("y\r");
+    assert_eq!(pty.wait_exit(soon).exit_code(), 0, "{}", pty.text());
+    assert!(!pty.text().contains("very-secret"), "{}", pty.text());
+    let new = desk.base().join("typed-requeue-1");
+    assert!(fs::read_to_string(new.join("environment")).unwrap().contains("RQ_TEST_TOKEN=rq_very-secret-word"));
+    fs::remove_file(new.join("environment")).unwrap();
+    let found = Command::new("grep").args(["-rl", "very-secret"]).arg(&state).arg(desk.base()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
 }
 
 #[test]
