@@ -13,7 +13,7 @@ mod yard;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-use yard::{IMAGE, PASS_INSIDE, Yard, docker, find, in_containers, json, left_of, nothing, trial_dir, until};
+use yard::{IMAGE, PASS_INSIDE, Yard, class_of, docker, find, in_containers, json, left_of, nothing, trial_dir, until};
 
 const WAIT: &str = "touch /logs/agent/here; sleep 600";
 
@@ -54,6 +54,7 @@ fn a_container_killed_from_outside_ends_its_own_trial_only() {
         let result = json(&find(&yard, &read, task).join("result.json"));
         let message = result["exception_info"]["exception_message"].as_str().unwrap();
         assert!(message.contains("not running any more"), "{task}: {message}");
+        assert_eq!(class_of(&yard.dir(), task), ("infra".into(), Some("docker".into())), "{task}");
     }
     assert_eq!(read.end("fine"), (Some(1.0), None));
     assert_eq!(left_of(&id), "");
@@ -74,6 +75,10 @@ fn a_command_killed_by_the_memory_limit_is_no_fault_of_the_environment() {
     assert_eq!(read.end("solution"), (Some(0.0), None));
     assert_eq!(read.end("tests"), (None, Some("RewardFileNotFoundError")));
     assert_eq!(read.end("fine"), (Some(1.0), None));
+    for task in ["solution", "tests"] {
+        let (class, sub) = class_of(&yard.dir(), task);
+        assert_ne!(class, "infra", "{task}: {sub:?}");
+    }
     let dir = find(&yard, &read, "solution");
     assert_eq!(fs::read_to_string(dir.join("agent/exit-code.txt")).unwrap(), "137");
     let said = &json(&dir.join("result.json"))["agent_result"]["metadata"];
@@ -108,6 +113,9 @@ fn a_verifier_that_floods_ignores_signals_or_forks_without_end_is_held_in() {
     assert_eq!(read.end("floods"), (Some(1.0), None));
     assert_eq!(read.end("deaf"), (None, Some("VerifierTimeoutError")));
     assert_eq!(read.end("bomb"), (None, Some("VerifierTimeoutError")));
+    for task in ["deaf", "bomb"] {
+        assert_eq!(class_of(&yard.dir(), task).0, "verifier_timeout", "{task}");
+    }
     assert_eq!(read.end("fine"), (Some(1.0), None));
     let output = find(&yard, &read, "floods").join("verifier/test-stdout.txt");
     let size = fs::metadata(&output).unwrap().size();

@@ -3,11 +3,19 @@
 
 mod support;
 
+#[path = "support/fleet.rs"]
+#[allow(dead_code)]
+mod fleet;
+
 #[path = "requeue/own.rs"]
 mod own;
 #[path = "requeue/preview.rs"]
 mod preview;
 #[path = "requeue/real.rs"]
 mod real;
+#[path = "requeue/rows.rs"]
+mod rows;
 #[path = "requeue/screen.rs"]
 mod screen;
+#[path = "requeue/select.rs"]
+mod select;

@@ -1,8 +1,16 @@
 //! Classes by rules over evidence.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
+#[path = "triage/cases.rs"]
+mod cases;
+#[path = "triage/files.rs"]
+mod files;
 #[path = "triage/labels.rs"]
 mod labels;
+#[path = "triage/rows.rs"]
+mod rows;
+#[path = "triage/stage.rs"]
+mod stage;
 mod support;
 
 #[test]

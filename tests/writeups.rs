@@ -193,7 +193,7 @@ fn the_report_of_run_a_reproduces_its_run_block() {
     let job = run_a(temp.path());
     say(&state, &job, "prove-plus-comm", "counts_as_passed", "the proof passes the agent's own check | really");
     say(&state, &job, "build-pov-ray", "task_invalid", "the source is behind a 403 now");
-    let report = document(&state, &["report", "--json"], &[job.clone()]);
+    let report = document(&state, &["report", "--json"], std::slice::from_ref(&job));
     let run = &report["run"];
     assert_eq!(run["started"], "2026-08-14 23:44:31 +08:00");
     assert_eq!(run["ended"], "2026-08-15 07:08:03 +08:00");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::inbox::{Asker, Inbox, Put, Wish, inbox};
 use crate::job::{Class, Fleet, JobEvent, JobKey, Stamp, Trial};
-use crate::triage::{Classifier, orphaned};
+use crate::triage::{Classifier, orphaned, unreadable};
 
 /// Classes that are told at once, and the longest that one waits for others.
 const BATCH: usize = 128;
@@ -214,10 +214,16 @@ impl Worker {
         let mut events = Vec::new();
         for job in self.open.jobs().iter().filter(|j| j.settled) {
             let gone = job.writer(now) == crate::job::Writer::Gone;
-            for trial in job.trials.values().filter(|t| !t.unreadable) {
-                let known = job.class_of(trial).is_some_and(|c| c.class == Class::Orphaned);
-                if gone != known {
-                    let class = gone.then(|| Arc::new(orphaned(trial)));
+            for trial in job.trials.values() {
+                let known = job.class_of(trial).map(|c| c.class);
+                let is = match (trial.unreadable, gone) {
+                    (true, _) => Some(Class::Unclassified),
+                    (false, true) => Some(Class::Orphaned),
+                    (false, false) => None,
+                };
+                if is != known {
+                    let class = is.map(|c| if c == Class::Orphaned { orphaned(trial) } else { unreadable(trial) });
+                    let class = class.map(Arc::new);
                     events.push(JobEvent::Class(job.key, trial.name.clone(), class));
                 }
             }

@@ -19,6 +19,9 @@ pub struct CompareArgs {
     /// Job dirs, or directories of job dirs
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
+    /// Rules of classes to be asked first, in the form of error-classes.toml
+    #[arg(long, value_name = "FILE")]
+    pub classes: Option<PathBuf>,
     /// Form of the report
     #[command(flatten)]
     pub format: TallyFormat,
@@ -26,7 +29,7 @@ pub struct CompareArgs {
 
 /// Runs the command; the exit code.
 pub fn run(args: &CompareArgs) -> u8 {
-    let Some(fleet) = classified("compare", &args.dirs) else { return USAGE };
+    let Some(fleet) = classified("compare", &args.dirs, args.classes.as_ref()) else { return USAGE };
     let comparison = compare(&fleet, load::now());
     if comparison.runs.len() < 2 {
         let why = match fleet.jobs().len() {

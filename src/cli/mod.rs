@@ -17,6 +17,7 @@ pub mod screen;
 pub mod status;
 pub mod stop;
 pub mod tally;
+pub mod triage;
 pub mod verdict;
 
 use std::path::PathBuf;
@@ -100,6 +101,8 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
     Tally(tally::TallyArgs),
+    /// List everything that is not a clean pass: class, evidence, verdict
+    Triage(triage::TriageArgs),
     /// Put runs beside each other, task by task
     Compare(compare::CompareArgs),
     /// Print one file to publish: run, scores, audit, setup, tasks
@@ -138,6 +141,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
+        Command::Triage(args) => triage::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Verdict(args) => verdict::run(&args),

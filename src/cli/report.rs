@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::tally::{HowArg, RuleArg, classified};
-use super::{FINE, NEEDS_PERSON, USAGE, load};
+use super::{USAGE, load};
 use crate::harbor::{Dir, particulars};
 use crate::job::merge::How;
 use crate::job::tally::{self, Options, Place, Tally};
@@ -19,7 +19,7 @@ use crate::scheduler::trial::NOTE;
 /// verdicts with evidence, how it was run, every task.
 ///
 /// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or jobs that do not go
-/// together without --as.
+/// together without --as, 3 infra errors are among the trials that count.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
     /// Job dirs, or directories of job dirs
@@ -31,6 +31,9 @@ pub struct ReportArgs {
     /// Which of two scored trials of one slot counts
     #[arg(long, value_enum, default_value = "earlier")]
     pub rule: RuleArg,
+    /// Rules of classes to be asked first, in the form of error-classes.toml
+    #[arg(long, value_name = "FILE")]
+    pub classes: Option<PathBuf>,
     /// Print markdown (the default)
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
@@ -50,7 +53,7 @@ const KEPT: usize = 200;
 
 /// Runs the command; the exit code.
 pub fn run(args: &ReportArgs) -> u8 {
-    let Some(fleet) = classified("report", &args.dirs) else { return USAGE };
+    let Some(fleet) = classified("report", &args.dirs, args.classes.as_ref()) else { return USAGE };
     let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
     let tally = match tally::count(&fleet, &options, load::now()) {
         Ok(tally) => tally,
@@ -63,7 +66,7 @@ pub fn run(args: &ReportArgs) -> u8 {
         fleet.jobs().iter().enumerate().map(|(at, job)| details(&fleet, &tally, at, job)).collect();
     let report = publish::report(&fleet, &tally, &details);
     load::print(&if args.json { publish::json(&report) } else { publish::markdown(&report) });
-    if tally.needs_person() { NEEDS_PERSON } else { FINE }
+    super::status::code(&fleet, &tally)
 }
 
 /// What the chosen trials' own files tell of a job beyond its summary.

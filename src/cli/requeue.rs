@@ -122,7 +122,9 @@ pub fn run(args: &RequeueArgs) -> u8 {
         if prepared.plans.iter().any(|plan| crate::requeue::select::family(&fleet, key).contains(&plan.job)) {
             continue;
         }
-        let one = prepare(&fleet, key, &wanted(args), &terms(args), &ask(args), &around, load::now());
+        let reserved = prepared.plans.iter().map(|plan| plan.name.clone()).collect();
+        let ask = Ask { reserved, ..ask(args) };
+        let one = prepare(&fleet, key, &wanted(args), &terms(args), &ask, &around, load::now());
         prepared.plans.extend(one.plans);
         prepared.refused.extend(one.refused);
         prepared.notes.extend(one.notes);
@@ -240,6 +242,9 @@ fn begin(
         match start(plan, state_dir) {
             Ok(mut job) => {
                 say(args, &format!("started {} (pid {}), its output is in {}", plan.name, job.pid, job.log.display()));
+                if !job.journal.starts_with(&plan.source) {
+                    say(args, &format!("the job dir can not be appended to: noted in {}", job.journal.display()));
+                }
                 code = code.max(follow(args, &mut job, started, classifier));
             }
             Err(error) => {

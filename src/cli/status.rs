@@ -7,18 +7,20 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::{FINE, NEEDS_PERSON, SIGNAL, USAGE, load};
+use super::{FINE, INFRA, NEEDS_PERSON, SIGNAL, USAGE, classes, load};
 use crate::follow::{Follower, Options as FollowOptions};
 use crate::job::fleet::StateKind;
 use crate::job::slots::Rule;
 use crate::job::tally::{self, Tally};
-use crate::job::{Fleet, JobEvent, Stamp, eta, warnings};
+use crate::job::{Class, Fleet, JobEvent, Stamp, eta, warnings};
 use crate::report::json::{StatusPart, Style};
 use crate::report::{json, plain};
+use crate::triage::Classifier;
 
 /// Print how one or several jobs stand: state, counts, scores, time to the end, what needs a person.
 ///
-/// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments, 130 stopped by a signal.
+/// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments, 3 infra errors are among the
+/// trials that count, 130 stopped by a signal.
 #[derive(Debug, Clone, Args)]
 pub struct StatusArgs {
     /// Job dirs, or directories of job dirs
@@ -45,10 +47,17 @@ const QUEUE: usize = 64;
 
 /// Runs the command; the exit code.
 pub fn run(args: &StatusArgs) -> u8 {
+    let classifier = match classes::load(None) {
+        Ok(classifier) => classifier,
+        Err(error) => {
+            load::complain("status", &[error.to_string()]);
+            return USAGE;
+        }
+    };
     if args.watch {
-        return watch(args);
+        return watch(args, &classifier);
     }
-    let fleet = match load::scan(&args.dirs, FollowOptions::default()) {
+    let fleet = match load::scan_classified(&args.dirs, FollowOptions::default(), &classifier) {
         Ok(fleet) => fleet,
         Err(errors) => {
             load::complain("status", &errors);
@@ -57,7 +66,7 @@ pub fn run(args: &StatusArgs) -> u8 {
     };
     let report = Report::new(&fleet, load::now());
     load::print(&report.text(&fleet, args.json, Style::Pretty));
-    report.code()
+    report.code(&fleet)
 }
 
 /// What is printed.
@@ -83,12 +92,32 @@ impl Report {
         }
     }
 
-    fn code(&self) -> u8 {
-        if self.tally.needs_person() { NEEDS_PERSON } else { FINE }
+    fn code(&self, fleet: &Fleet) -> u8 {
+        code(fleet, &self.tally)
     }
 }
 
-fn watch(args: &StatusArgs) -> u8 {
+/// The exit code of a count.
+pub fn code(fleet: &Fleet, tally: &Tally) -> u8 {
+    if infra(fleet, tally) {
+        INFRA
+    } else if tally.needs_person() {
+        NEEDS_PERSON
+    } else {
+        FINE
+    }
+}
+
+/// Faults of the surroundings are among the trials that count.
+pub fn infra(fleet: &Fleet, tally: &Tally) -> bool {
+    tally.rows.iter().filter(|row| row.place == tally::Place::Chosen).any(|row| {
+        let Some(job) = fleet.jobs().get(row.job) else { return false };
+        let trial = row.trial.as_ref().and_then(|name| job.trials.get(name));
+        trial.and_then(|trial| job.class_of(trial)).is_some_and(|class| class.class == Class::Infra)
+    })
+}
+
+fn watch(args: &StatusArgs, classifier: &Classifier) -> u8 {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -96,10 +125,10 @@ fn watch(args: &StatusArgs) -> u8 {
             return NEEDS_PERSON;
         }
     };
-    runtime.block_on(watching(args))
+    runtime.block_on(watching(args, classifier))
 }
 
-async fn watching(args: &StatusArgs) -> u8 {
+async fn watching(args: &StatusArgs, classifier: &Classifier) -> u8 {
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
         load::complain("status", &["signals can not be caught".to_string()]);
@@ -152,12 +181,13 @@ async fn watching(args: &StatusArgs) -> u8 {
             }
             continue;
         }
+        load::classify(classifier, &mut fleet, now);
         let report = Report::new(&fleet, now);
         let mut text = report.text(&fleet, args.json, Style::Line);
         if !args.json {
             text = format!("{}at {now:.0}\n{text}", if printed.is_some() { "\n" } else { "" });
         }
-        let code = report.code();
+        let code = report.code(&fleet);
         if !load::print(&text) || finished {
             break code;
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::{FINE, NEEDS_PERSON, USAGE, load};
+use super::{USAGE, load};
 use crate::follow::Options as FollowOptions;
 use crate::job::Fleet;
 use crate::job::merge::How;
@@ -17,7 +17,7 @@ use crate::report::{json, markdown, plain};
 /// missing, duplicate, superseded or in conflict.
 ///
 /// Exit code: 0 nothing needs a person, 1 something does, 2 wrong arguments or jobs that do not go
-/// together without --as.
+/// together without --as, 3 infra errors are among the trials that count.
 #[derive(Debug, Clone, Args)]
 pub struct TallyArgs {
     /// Job dirs, or directories of job dirs
@@ -29,6 +29,9 @@ pub struct TallyArgs {
     /// Which of two scored trials of one slot counts
     #[arg(long, value_enum, default_value = "earlier")]
     pub rule: RuleArg,
+    /// Rules of classes to be asked first, in the form of error-classes.toml
+    #[arg(long, value_name = "FILE")]
+    pub classes: Option<PathBuf>,
     /// Form of the report
     #[command(flatten)]
     pub format: TallyFormat,
@@ -89,8 +92,8 @@ impl From<RuleArg> for Rule {
 }
 
 /// Reads and classifies these directories; says what is wrong where that can not be done.
-pub fn classified(command: &str, dirs: &[PathBuf]) -> Option<Fleet> {
-    let classifier = match super::classes::load(None) {
+pub fn classified(command: &str, dirs: &[PathBuf], rules: Option<&PathBuf>) -> Option<Fleet> {
+    let classifier = match super::classes::load(rules) {
         Ok(classifier) => classifier,
         Err(error) => {
             load::complain(command, &[error.to_string()]);
@@ -108,7 +111,7 @@ pub fn classified(command: &str, dirs: &[PathBuf]) -> Option<Fleet> {
 
 /// Runs the command; the exit code.
 pub fn run(args: &TallyArgs) -> u8 {
-    let Some(fleet) = classified("tally", &args.dirs) else { return USAGE };
+    let Some(fleet) = classified("tally", &args.dirs, args.classes.as_ref()) else { return USAGE };
     let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
     let tally = match tally::count(&fleet, &options, load::now()) {
         Ok(tally) => tally,
@@ -123,5 +126,5 @@ pub fn run(args: &TallyArgs) -> u8 {
         _ => plain::tally(&fleet, &tally),
     };
     load::print(&text);
-    if tally.needs_person() { NEEDS_PERSON } else { FINE }
+    super::status::code(&fleet, &tally)
 }

@@ -67,7 +67,7 @@ pub fn run(args: &VerdictArgs) -> u8 {
     jobs.sort();
     jobs.dedup();
     // The class goes into the journal, too.
-    let Some(fleet) = super::tally::classified("verdict", &jobs) else { return USAGE };
+    let Some(fleet) = super::tally::classified("verdict", &jobs, None) else { return USAGE };
     let mut targets: Vec<Target<'_>> = Vec::new();
     for (dir, name) in &places {
         match target(&fleet, dir, name) {

@@ -213,3 +213,36 @@ pub struct Classification {
     /// means.
     pub harbor_differs: Option<ErrorPolicy>,
 }
+
+impl Classification {
+    /// Nothing that triage goes through: a pass about which nothing is odd.
+    pub fn is_clean_pass(&self) -> bool {
+        self.class == Class::Passed && !self.is_suspicious_pass()
+    }
+
+    /// A pass that a person should look at before it counts.
+    pub fn is_suspicious_pass(&self) -> bool {
+        self.class == Class::Passed && self.flags.iter().any(|f| f.is_suspicious_pass())
+    }
+
+    /// Its place in triage, 0 first: that of its class, a suspicious pass behind what has no result.
+    pub fn turn(&self) -> usize {
+        if self.is_suspicious_pass() { Class::Orphaned.turn() } else { self.class.turn() }
+    }
+
+    /// Whether somebody has to look at it before its count can be trusted, as long as there is no
+    /// verdict. What was graded on its merits needs nobody, nor does a timeout.
+    pub fn needs_person(&self) -> bool {
+        self.is_suspicious_pass()
+            || matches!(
+                self.class,
+                Class::Config
+                    | Class::Infra
+                    | Class::Unclassified
+                    | Class::VerifierError
+                    | Class::VerifierTimeout
+                    | Class::Phantom
+                    | Class::Orphaned
+            )
+    }
+}

@@ -387,8 +387,10 @@ pub(super) struct TookJson {
 
 impl TookJson {
     fn of(took: &Took) -> TookJson {
-        let sum = (took.known > 0).then_some(took.sum_s);
-        TookJson { known: took.known, sum_s: sum, median_s: took.median_s, max_s: took.max_s }
+        // Times are written to the microsecond, sums of them no finer.
+        let micro = |s: f64| (s * 1e6).round() / 1e6;
+        let sum = (took.known > 0).then(|| micro(took.sum_s));
+        TookJson { known: took.known, sum_s: sum, median_s: took.median_s.map(micro), max_s: took.max_s.map(micro) }
     }
 }
 

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::{
-    UNKNOWN, corrected_line, effort_lines, line, number, outcome, quotient, tokens, total_lines, trial_of, value,
+    UNKNOWN, corrected_line, effort_lines, judged, line, number, outcome, quotient, tokens, total_lines, trial_of,
+    value,
 };
 use crate::job::Fleet;
 use crate::job::slots;
@@ -69,14 +70,14 @@ pub fn tally(fleet: &Fleet, tally: &Tally) -> String {
         let _ = writeln!(out, "\nTrials that are not a clean pass: {} of {}.\n", rows.len(), t.planned);
         let _ = writeln!(out, "| slot | trial | outcome | reward | took |\n|---|---|---|---:|---:|");
     }
-    for (row, trial, outcome) in rows {
+    for (row, trial, _) in rows {
         let result = trial.and_then(|t| t.result.as_ref());
         let reward = result.and_then(|r| r.rewards.primary()).map_or(UNKNOWN.to_string(), number);
         let took = trial.and_then(slots::started).zip(result.and_then(|r| r.finished));
         let took = took.and_then(|(a, b)| time::seconds_between(a, b)).map_or(UNKNOWN.to_string(), time::words);
         let slot = row.slot.as_ref().map_or(UNKNOWN.to_string(), |s| cell(&s.to_string()));
         let name = row.trial.as_deref().map_or(UNKNOWN.to_string(), cell);
-        let _ = writeln!(out, "| {slot} | {name} | {} | {reward} | {took} |", cell(&outcome));
+        let _ = writeln!(out, "| {slot} | {name} | {} | {reward} | {took} |", cell(&judged(fleet, row)));
     }
 
     if !tally.warnings.is_empty() {

@@ -10,6 +10,7 @@ pub mod json;
 pub mod markdown;
 pub mod plain;
 pub mod publish;
+pub mod triage;
 
 use std::borrow::Cow;
 
@@ -88,6 +89,21 @@ fn outcome(trial: Option<&Trial>, phase: Phase) -> Cow<'static, str> {
         Some(kind) => format!("{}, {}", result.grade().word(), line(kind)).into(),
         None => result.grade().word().into(),
     }
+}
+
+/// The outcome of a row with what it is classified as and what operators say of it.
+fn judged(fleet: &Fleet, row: &Row) -> String {
+    let trial = trial_of(fleet, row);
+    let mut text = outcome(trial, row.phase).into_owned();
+    let class = fleet.jobs().get(row.job).zip(trial).and_then(|(job, trial)| job.class_of(trial));
+    if let Some(class) = class {
+        let sub = class.sub.as_deref().map_or(String::new(), |sub| format!("/{}", line(sub)));
+        text.push_str(&format!(" · {}{sub}", class.class.word()));
+    }
+    if let Some(verdict) = row.verdict {
+        text.push_str(&format!(" · verdict: {}", verdict.title()));
+    }
+    text
 }
 
 /// Money and time, in lines: what it is, and the figures.

@@ -5,7 +5,9 @@ use std::fmt::Write as _;
 use unicode_width::UnicodeWidthStr;
 
 use super::json::StatusPart;
-use super::{UNKNOWN, corrected_line, effort_lines, line, outcome, quotient, tokens, total_lines, trial_of, value};
+use super::{
+    UNKNOWN, corrected_line, effort_lines, judged, line, outcome, quotient, tokens, total_lines, trial_of, value,
+};
 use crate::job::Fleet;
 use crate::job::scores::open_words;
 use crate::job::tally::{Place, Tally};
@@ -204,7 +206,7 @@ fn not_clean(out: &mut String, fleet: &Fleet, tally: &Tally) {
             }
             let slot = row.slot.as_ref().map_or(UNKNOWN.to_string(), |s| line(&s.to_string()));
             let name = row.trial.as_deref().map_or(UNKNOWN.to_string(), line);
-            Some([slot, name, outcome.into_owned()])
+            Some([slot, name, judged(fleet, row)])
         })
         .collect();
     if rows.is_empty() {

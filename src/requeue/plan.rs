@@ -130,13 +130,17 @@ impl Plan {
     }
 }
 
-/// Name of the next requeue of a job: `<job>-requeue-<n>`, counted on from requeues themselves. `taken`
-/// says whether a name is in use.
+/// Name of the next requeue of a job, after its directory: `<job>-requeue-<n>`, counted on from requeues
+/// themselves. `taken` says whether a name is in use.
 pub fn next_name(job: &str, taken: &dyn Fn(&str) -> bool) -> String {
     let root = match job.rsplit_once("-requeue-") {
         Some((root, n)) if !root.is_empty() && !n.is_empty() && n.chars().all(|c| c.is_ascii_digit()) => root,
         _ => job,
     };
+    // Whatever the directory is called, the new name is one for every shell and every viewer.
+    let plain = |c: char| if c.is_alphanumeric() || "._-+=@,".contains(c) { c } else { '_' };
+    let root: String = root.trim_start_matches(['.', '-']).chars().map(plain).take(60).collect();
+    let root = if root.is_empty() { "job".to_string() } else { root };
     let names = (1..u32::MAX).map(|n| format!("{root}-requeue-{n}"));
     names.into_iter().find(|name| !taken(name)).unwrap_or_else(|| format!("{root}-requeue"))
 }
@@ -188,6 +192,8 @@ pub struct Ask {
     pub reason: Option<Arc<str>>,
     /// The directory that configs are written to.
     pub configs: PathBuf,
+    /// Names that other plans have taken already.
+    pub reserved: Vec<String>,
 }
 
 /// One plan for each config that the trials were run with: mostly one. `taken` says whether a name is in
@@ -207,7 +213,8 @@ pub fn plans(material: &Material, ask: &Ask, taken: &dyn Fn(&str) -> bool, set: 
     for group in order {
         let Some(trials) = groups.get(&group) else { continue };
         let Some(first) = trials.first() else { continue };
-        let name = next_name(&material.name, &|name| taken(name) || out.iter().any(|plan| plan.name == name));
+        let dir_name = material.source.file_name().unwrap_or_default().to_string_lossy();
+        let name = next_name(&dir_name, &|name| taken(name) || out.iter().any(|plan| plan.name == name));
         let change = Change {
             name: name.clone(),
             jobs_dir: jobs_dir.to_string_lossy().into_owned(),
@@ -286,4 +293,20 @@ pub struct Prepared {
     pub refused: Vec<Refused>,
     /// What else there is to say.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_count_on_and_lead_nowhere() {
+        let free = |_: &str| false;
+        assert_eq!(next_name("run", &free), "run-requeue-1");
+        assert_eq!(next_name("run-requeue-4", &|n| n == "run-requeue-1"), "run-requeue-2");
+        assert_eq!(next_name("run-requeue-x", &free), "run-requeue-x-requeue-1");
+        assert_eq!(next_name("../a b\u{1b}[0m", &free), "_a_b__0m-requeue-1");
+        assert_eq!(next_name("..", &free), "job-requeue-1");
+        assert!(next_name(&"é".repeat(300), &free).len() < 200);
+    }
 }

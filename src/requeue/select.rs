@@ -1,11 +1,12 @@
 //! Which trials may be run again: what deserves it by its class or by a person's word, and never a
 //! timeout or a valid reward unless somebody says why.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::job::merge::{self, How};
+use crate::job::slots::Slot;
 use crate::job::tally::{self, Options, Place, Row, Tally};
 use crate::job::{
     Class, Classification, Fleet, Job, JobEvent, JobKey, Phase, Stamp, StateKind, Trial, Verdict, Writer, time,
@@ -200,18 +201,18 @@ pub fn select(fleet: &Fleet, job: JobKey, wanted: &Wanted, terms: &Terms, known:
             return out;
         }
     };
-    let view = View { fleet: &fleet, tally: &tally, terms, known, now };
-    let mut met: Vec<&str> = Vec::new();
+    let view = View::new(&fleet, &tally, terms, known, now);
+    let names: HashSet<&str> = wanted.trials.iter().map(|name| &**name).collect();
+    let mut met: HashSet<&str> = HashSet::new();
     for row in &tally.rows {
         let Some((job, trial)) = view.of(row) else { continue };
-        let named = |name: &&Arc<str>| **name == trial.name || **name == trial.task;
-        let marked = wanted.trials.iter().find(named);
+        let marked = names.get(&*trial.name).or_else(|| names.get(&*trial.task)).copied();
         if row.place == Place::Duplicate {
             continue;
         }
-        met.extend(marked.map(|name| &**name));
+        met.extend(marked);
         // By the name of a task the trial that stands in its slot is meant.
-        let marked = marked.filter(|name| **name == trial.name || row.place == Place::Chosen);
+        let marked = marked.filter(|name| *name == &*trial.name || row.place == Place::Chosen);
         if marked.is_none() && !view.swept(job, trial, row, wanted) {
             continue;
         }
@@ -226,7 +227,7 @@ pub fn select(fleet: &Fleet, job: JobKey, wanted: &Wanted, terms: &Terms, known:
             }),
         }
     }
-    for name in wanted.trials.iter().filter(|name| !met.contains(&&***name)) {
+    for name in wanted.trials.iter().filter(|name| !met.contains(&***name)) {
         let why = "no trial or task of this name in the job".to_string();
         out.refused.push(Refused { job: None, trial: name.clone(), task: "-".into(), why, way: Way::No });
     }
@@ -241,13 +242,45 @@ pub fn select(fleet: &Fleet, job: JobKey, wanted: &Wanted, terms: &Terms, known:
 
 struct View<'a> {
     fleet: &'a Fleet,
-    tally: &'a Tally,
     terms: &'a Terms,
     known: &'a Known,
     now: Stamp,
+    /// Rows of each slot.
+    by_slot: HashMap<&'a Slot, Vec<&'a Row>>,
+    /// Trials that are being worked on: job index and name.
+    working: HashSet<(usize, &'a str)>,
+    /// Jobs that have yet to end a trial of a task, and may.
+    open: HashMap<&'a str, Vec<&'a Job>>,
 }
 
 impl<'a> View<'a> {
+    fn new(fleet: &'a Fleet, tally: &'a Tally, terms: &'a Terms, known: &'a Known, now: Stamp) -> View<'a> {
+        let mut by_slot: HashMap<&Slot, Vec<&Row>> = HashMap::new();
+        let mut working = HashSet::new();
+        for row in tally.rows.iter().filter(|row| row.place != Place::Duplicate) {
+            if let Some(slot) = &row.slot {
+                by_slot.entry(slot).or_default().push(row);
+            }
+            if let Some(name) = row.trial.as_deref().filter(|_| row.phase.is_running()) {
+                working.insert((row.job, name));
+            }
+        }
+        let mut open: HashMap<&str, Vec<&Job>> = HashMap::new();
+        for job in fleet.jobs().iter().filter(|job| job.writer(now) == Writer::Possible) {
+            let mut left: HashMap<&str, i64> = HashMap::new();
+            for planned in job.facts.planned.iter().flatten() {
+                *left.entry(&planned.task).or_default() += i64::from(planned.n);
+            }
+            for trial in job.trials.values().filter(|t| t.result.is_some()) {
+                *left.entry(&trial.task).or_default() -= 1;
+            }
+            for (task, _) in left.into_iter().filter(|(_, n)| *n > 0) {
+                open.entry(task).or_default().push(job);
+            }
+        }
+        View { fleet, terms, known, now, by_slot, working, open }
+    }
+
     fn of(&self, row: &Row) -> Option<(&'a Job, &'a Trial)> {
         let job = self.fleet.jobs().get(row.job)?;
         Some((job, job.trials.get(row.trial.as_ref()?)?))
@@ -272,9 +305,7 @@ impl<'a> View<'a> {
 
     /// The trial that stands in its slot instead is being worked on: what comes of it is not known.
     fn holder_works(&self, row: &Row) -> bool {
-        let Some((job, name)) = &row.superseded_by else { return false };
-        let is = |other: &&Row| other.job == *job && other.trial.as_ref() == Some(name);
-        self.tally.rows.iter().find(is).is_some_and(|holder| holder.phase.is_running())
+        row.superseded_by.as_ref().is_some_and(|(job, name)| self.working.contains(&(*job, &**name)))
     }
 
     /// Its class: as the rules say it, else what its result alone says beyond doubt.
@@ -335,14 +366,8 @@ impl<'a> View<'a> {
             return wait(format!("it is still being worked on ({})", row.phase.word()));
         }
         // A slot that another job of the lineage has planned and not yet ended has no row of its own.
-        let open = |other: &&Job| {
-            let of_task = other.facts.planned.iter().flatten().filter(|p| p.task == trial.task);
-            let ended = other.trials.values().filter(|t| t.task == trial.task && t.result.is_some()).count() as u64;
-            other.key != job.key
-                && other.writer(self.now) == Writer::Possible
-                && of_task.map(|p| u64::from(p.n)).sum::<u64>() > ended
-        };
-        if let Some(rival) = self.fleet.jobs().iter().find(open) {
+        let mut open = self.open.get(&*trial.task).into_iter().flatten();
+        if let Some(rival) = open.find(|other| other.key != job.key) {
             return wait(format!("{} works on its task", rival.facts.name));
         }
         for past in self.known.past.iter().filter(|past| past.trial == trial.name) {
@@ -389,6 +414,11 @@ impl<'a> View<'a> {
             _ => {}
         }
         let result = trial.result.as_ref()?;
+        // Whatever its clock says: who set the limit is not known.
+        if result.exception_type().is_some_and(|kind| ["AgentTimeoutError", "VerifierTimeoutError"].contains(&&**kind))
+        {
+            return force("it ended by a timeout: a timeout is never run again");
+        }
         match result.rewards.primary() {
             Some(reward) if result.has_valid_reward() => force(&format!("it has a valid reward ({reward})")),
             _ => None,
@@ -406,10 +436,7 @@ impl<'a> View<'a> {
         // Whoever was stopped did not fail.
         let counts = trial.result.as_ref().is_some_and(|r| !r.is_cancelled() && !r.is_phantom());
         let (mut attempts, mut alike) = (0, 0);
-        for other in &self.tally.rows {
-            if other.place == Place::Duplicate || other.slot != row.slot || row.slot.is_none() {
-                continue;
-            }
+        for other in row.slot.as_ref().and_then(|slot| self.by_slot.get(slot)).into_iter().flatten() {
             let Some((other_job, other_trial)) = self.of(other) else { continue };
             attempts += 1;
             alike += u32::from(counts && mark(other_job, other_trial) == mine);

@@ -1,7 +1,7 @@
 //! What a plan needs from disk: the configs of the job and its trials, the tasks, the journals, the
 //! installed Harbor.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,8 @@ const LARGEST_JOURNAL: u64 = 64 << 20;
 const RESULT: u64 = 64 << 20;
 /// Longest wait for a program to say its version.
 const VERSION: Duration = Duration::from_secs(30);
+/// Longest time that the contents of tasks are compared with what they were.
+const COMPARING: Duration = Duration::from_secs(5);
 /// Most attempts of one trial that are looked at.
 const RETRIES: usize = 100;
 
@@ -91,7 +93,7 @@ pub fn prepare(
         let planned: Vec<String> = out.plans.iter().map(|p| p.name.clone()).collect();
         let past: Vec<&OsStr> = known.past.iter().filter_map(|p| p.into.file_name()).collect();
         let taken = |name: &str| {
-            planned.iter().any(|p| p == name)
+            planned.iter().chain(&ask.reserved).any(|p| p == name)
                 || past.contains(&OsStr::new(name))
                 || std::fs::symlink_metadata(jobs_dir.join(name)).is_ok()
         };
@@ -264,15 +266,16 @@ fn places(
 ) -> PathBuf {
     let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
     let mut bases: Vec<PathBuf> = Vec::new();
-    let mut met: Vec<String> = Vec::new();
+    let mut met: HashSet<String> = HashSet::new();
+    let began = Instant::now();
+    let mut unseen = 0;
     for trial in trials {
         let task = trial.config.get("task");
         let text = |key: &str| task.and_then(|t| t.get(key)).and_then(Value::as_str);
         let (Some(path), None) = (text("path"), text("git_url")) else { continue };
-        if met.iter().any(|m| m == path) {
+        if !met.insert(path.to_string()) {
             continue;
         }
-        met.push(path.to_string());
         let bytes = serde_json::to_vec(&trial.config).unwrap_or_default();
         let Ok(config) = trial_config(&bytes) else { continue };
         let candidates = task_dir_candidates(&config, source, Some(&here), None);
@@ -290,12 +293,21 @@ fn places(
             }
         }
         let planned = job.facts.planned.iter().flatten().find(|p| p.task == trial.pick.task);
+        if began.elapsed() > COMPARING {
+            unseen += 1;
+            continue;
+        }
         if let Some(was) = planned.and_then(|p| p.digest.as_deref())
             && let Some(now) = Task::load_for(found, false).ok().and_then(|task| task.digests().ok()).map(|d| d.digest)
             && now != was
         {
             differs.push(Difference::new(&format!("task {}", trial.pick.task), was, &now));
         }
+    }
+    if unseen > 0 {
+        let seen = met.len() - unseen;
+        let words = format!("compared for {seen} of {} only: it takes too long", met.len());
+        differs.push(Difference::new("tasks", "-", &words));
     }
     if let [first, second, ..] = bases.as_slice() {
         let (first, second) = (first.display(), second.display());
@@ -307,13 +319,13 @@ fn places(
 /// Where a job was started, by its relative `jobs_dir`; None where that does not tell.
 pub(super) fn base_of(config: Option<&Value>, source: &Path) -> Option<PathBuf> {
     let named = config.and_then(|c| c.get("jobs_dir")).and_then(Value::as_str).unwrap_or("jobs");
-    let named = Path::new(named);
+    let parts = Path::new(named).components().filter(|c| !matches!(c, std::path::Component::CurDir));
+    let named: PathBuf = parts.collect();
     let parent = source.parent()?;
-    if named.is_absolute() || !parent.ends_with(named) {
+    if named.is_absolute() || !parent.ends_with(&named) {
         return None;
     }
-    let depth = named.components().filter(|c| !matches!(c, std::path::Component::CurDir)).count();
-    parent.ancestors().nth(depth).map(Path::to_path_buf)
+    parent.ancestors().nth(named.components().count()).map(Path::to_path_buf)
 }
 
 /// The Harbor program: as named, else on the PATH; absolute.

@@ -74,16 +74,15 @@ pub fn start(plan: &Plan, state_dir: &Path) -> Result<Started, StartError> {
     let out = out.map_err(wrong)?;
     let again = out.try_clone().map_err(wrong)?;
     let mut journal = Journal::open(&plan.source, Some(state_dir), plan.source_id.as_deref().unwrap_or(&plan.name))?;
-    for row in &plan.rows {
-        journal.write(&Note {
-            trial: Some(row.trial.to_string()),
-            result: format!("requeued as {}", plan.name),
-            place: Some(plan.dir.clone()),
-            result_id: row.result_id.as_ref().map(ToString::to_string),
-            class: row.class.map(|class| class.word().to_string()),
-            ..Note::now("requeue", &row.trial, &why(plan, &row.why))
-        })?;
-    }
+    let note = |row: &super::Row| Note {
+        trial: Some(row.trial.to_string()),
+        result: format!("requeued as {}", plan.name),
+        place: Some(plan.dir.clone()),
+        result_id: row.result_id.as_ref().map(ToString::to_string),
+        class: row.class.map(|class| class.word().to_string()),
+        ..Note::now("requeue", &row.trial, &why(plan, &row.why))
+    };
+    journal.write_all(&plan.rows.iter().map(note).collect::<Vec<_>>())?;
     let (program, args) = plan.command.split_first().ok_or_else(|| StartError::NotReady(plan.obstacles()))?;
     let child = Command::new(program)
         .args(args)

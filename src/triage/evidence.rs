@@ -136,6 +136,16 @@ impl<'t> Gathered<'t> {
         None
     }
 
+    /// The first line of the exception's message, unless it is among the evidence already.
+    pub(super) fn exception_line(&mut self, known: &[Excerpt]) -> Option<Excerpt> {
+        if self.texts(Source::Message).is_empty() {
+            return None;
+        }
+        let text = self.texts.get(&Source::Message)?.first()?;
+        let line = self.excerpt(text, 0);
+        known.iter().all(|e| e.path != line.path).then_some(line)
+    }
+
     fn excerpt(&self, text: &Text, at: usize) -> Excerpt {
         let shown = text.shown.as_deref().unwrap_or(&text.body);
         let (start, end) = line_around(shown, at);
@@ -375,8 +385,10 @@ impl<'t> Gathered<'t> {
             body.push_str(raw);
         }
         let mut text = Text { path: Arc::from(path), body, shown: None, base };
-        for name in [&self.trial.name, &self.trial.task] {
-            text.hide(name);
+        text.hide(&self.trial.name);
+        // One plain word may be said in earnest.
+        if self.trial.task.contains(['-', '_']) {
+            text.hide(&self.trial.task);
         }
         text
     }
@@ -391,13 +403,18 @@ impl Text {
         let lower = self.body.to_ascii_lowercase();
         let name = name.to_ascii_lowercase();
         let places: Vec<usize> = memchr::memmem::find_iter(lower.as_bytes(), name.as_bytes()).collect();
+        self.overwrite(|_| places.into_iter().map(|at| (at, "_".repeat(name.len()))).collect());
+    }
+
+    /// Writes other text of the same length over some places; what is shown of it stays.
+    fn overwrite(&mut self, places: impl FnOnce(&str) -> Vec<(usize, String)>) {
+        let places = places(&self.body);
         if places.is_empty() {
             return;
         }
         let before = self.body.clone();
-        let filler = "_".repeat(name.len());
-        for at in places {
-            self.body.replace_range(at..at + name.len(), &filler);
+        for (at, filler) in places {
+            self.body.replace_range(at..at + filler.len(), &filler);
         }
         self.shown.get_or_insert(before);
     }
@@ -452,6 +469,14 @@ fn output_of(mut text: Text) -> Option<Text> {
         None if is_command => text.skip_to(first_end),
         None => {}
     }
+    // The marks of the streams stand before the first line of each.
+    text.overwrite(|body| {
+        let starts = body.match_indices('\n').map(|(at, _)| at + 1);
+        let marks = starts.filter(|at| {
+            body.get(*at..).is_some_and(|rest| rest.starts_with("stderr:") || rest.starts_with("stdout:"))
+        });
+        marks.map(|at| (at, "       ".to_string())).collect()
+    });
     Some(text)
 }
 

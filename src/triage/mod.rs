@@ -29,7 +29,8 @@ use self::facts::Facts;
 pub use self::rules::{Rules, RulesError};
 use crate::harbor::Dir;
 use crate::job::policy::ErrorPolicy;
-use crate::job::{AlarmLimits, Class, Classification, Excerpt, Flag, Grade, JobFacts, Trial, Verdict, phase};
+use crate::job::text::{clean, mask_secrets};
+use crate::job::{AlarmLimits, Class, Classification, Excerpt, Grade, JobFacts, Trial, Verdict, phase};
 
 /// Says of each trial what became of it. Cheap to share between threads.
 #[derive(Debug, Clone)]
@@ -109,6 +110,7 @@ impl Classifier {
                 let mut class = made(rule.class, &rule.name, &rule.why, rule.suggested, evidence);
                 class.sub = rule.sub.clone();
                 class.flags = rule.flags.clone();
+                class.evidence.extend(gathered.exception_line(&class.evidence));
                 class.evidence.extend(summary(facts.words()));
                 return class;
             }
@@ -117,7 +119,9 @@ impl Classifier {
             return made(Class::Partial, "partial", "a reward between 0 and 1", None, summary(facts.words()));
         }
         let why = "nothing in its files says why";
-        made(Class::Unclassified, "nothing", why, Some(Verdict::Inconclusive), summary(facts.words()))
+        let mut evidence: Vec<Excerpt> = gathered.exception_line(&[]).into_iter().collect();
+        evidence.extend(summary(facts.words()));
+        made(Class::Unclassified, "nothing", why, Some(Verdict::Inconclusive), evidence)
     }
 }
 
@@ -137,6 +141,23 @@ pub fn orphaned(trial: &Trial) -> Classification {
         rule: "orphaned".into(),
         why: "no result, and nobody alive who would write one".into(),
         evidence: vec![Excerpt { path: file.into(), line: None, text: text.into() }],
+        flags: Vec::new(),
+        suggested: None,
+        harbor_differs: None,
+    }
+}
+
+/// What a trial is whose result can not be read.
+pub fn unreadable(trial: &Trial) -> Classification {
+    let problem = trial.problems.first();
+    let text = problem.map_or("it can not be read".into(), |p| Arc::from(clean(&mask_secrets(&p.message))));
+    Classification {
+        result_id: None,
+        class: Class::Unclassified,
+        sub: Some("unreadable".into()),
+        rule: "unreadable".into(),
+        why: "its result can not be read".into(),
+        evidence: vec![Excerpt { path: "result.json".into(), line: None, text }],
         flags: Vec::new(),
         suggested: None,
         harbor_differs: None,
@@ -164,9 +185,4 @@ fn differs(class: Class, kind: Option<&str>) -> Option<ErrorPolicy> {
     let policy = ErrorPolicy::of(kind?);
     let (retry, valid) = meaning(class)?;
     (policy.should_retry != retry || policy.has_valid_reward != valid).then_some(policy)
-}
-
-/// True for a class that triage goes through: all but clean passes.
-pub fn is_clean(class: &Classification) -> bool {
-    class.class == Class::Passed && !class.flags.iter().any(|f: &Flag| f.is_suspicious_pass())
 }

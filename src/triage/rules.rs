@@ -178,6 +178,7 @@ impl Rule {
 #[derive(Debug)]
 pub struct Rules {
     list: Vec<Rule>,
+    files: Vec<String>,
     /// Thresholds of alarms and flags.
     pub alarms: AlarmLimits,
 }
@@ -188,7 +189,7 @@ impl Rules {
         // A test reads them; were they wrong all the same, everything would be unclassified.
         read::layered(&[]).unwrap_or_else(|error| {
             tracing::error!(%error, "the shipped rules can not be read");
-            Rules { list: Vec::new(), alarms: AlarmLimits::default() }
+            Rules { list: Vec::new(), files: Vec::new(), alarms: AlarmLimits::default() }
         })
     }
 
@@ -213,6 +214,11 @@ impl Rules {
     /// The first that is wrong.
     pub fn of_texts(texts: &[(String, String)]) -> Result<Rules, RulesError> {
         read::layered(texts)
+    }
+
+    /// The files in the order in which their rules are asked; `shipped` is the program's own.
+    pub fn files(&self) -> &[String] {
+        &self.files
     }
 
     /// The rules in the order in which they are asked.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{Classifier, orphaned};
+use super::{Classifier, orphaned, unreadable};
 use crate::job::{Class, Classification, Fleet, Job, JobEvent, Phase, Stamp, Trial};
 
 /// Threads at most: the work is opening files.
@@ -22,6 +22,10 @@ pub fn missing(classifier: &Classifier, fleet: &Fleet, now: Stamp) -> Vec<JobEve
                 (Some(_), _) if known.is_none() => due.push((job, trial)),
                 (None, Phase::Orphaned) if known.is_none() => {
                     let class = Arc::new(orphaned(trial));
+                    events.push(JobEvent::Class(job.key, trial.name.clone(), Some(class)));
+                }
+                (None, Phase::Unreadable) if known.is_none() => {
+                    let class = Arc::new(unreadable(trial));
                     events.push(JobEvent::Class(job.key, trial.name.clone(), Some(class)));
                 }
                 // Somebody works on it again.

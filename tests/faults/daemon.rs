@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pilothouse::environment::docker::{Address, DockerEngine};
 
 use crate::support;
-use crate::yard::{IMAGE, PASS_INSIDE, Yard, json, run_in, trial_dir, until};
+use crate::yard::{IMAGE, PASS_INSIDE, Yard, class_of, json, run_in, trial_dir, until};
 
 struct Daemon {
     dir: tempfile::TempDir,
@@ -152,6 +152,7 @@ fn an_engine_that_restarts_ends_what_ran_and_nothing_else() {
     }
     for task in ["b-runs", "c-runs"] {
         assert_eq!(read.end(task), (None, Some("RuntimeError")), "{task}");
+        assert_eq!(class_of(&yard.dir(), task), ("infra".into(), Some("docker".into())), "{task}");
     }
     let job = json(&yard.dir().join("result.json"));
     assert_eq!((&job["stats"]["n_completed_trials"], job["finished_at"].is_string()), (&5.into(), true));

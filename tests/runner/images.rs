@@ -14,7 +14,7 @@ use pilothouse::scheduler::{DockerPlaces, Finished};
 use sha2::Digest;
 
 use crate::support;
-use crate::yard::{PASS_INSIDE as PASS, Yard, docker, find, in_containers, json, left_of, nothing};
+use crate::yard::{PASS_INSIDE as PASS, Yard, class_of, docker, find, in_containers, json, left_of, nothing};
 
 /// A task that is built from this Dockerfile.
 fn built(yard: Yard, name: &str, dockerfile: &str, solve: &str, toml: &str) -> Yard {
@@ -278,5 +278,6 @@ fn trials_of_a_missing_image_end_with_the_reason_and_harm_no_other() {
     let result = json(&find(&yard, &read, "missing").join("result.json"));
     let message = result["exception_info"]["exception_message"].as_str().unwrap();
     assert!(message.contains("no-such:1"), "{message}");
+    assert_eq!(class_of(&yard.dir(), "missing"), ("infra".into(), Some("image".into())));
     assert_eq!(left_of(&id), "");
 }

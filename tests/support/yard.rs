@@ -161,6 +161,18 @@ impl Read {
     }
 }
 
+/// What `triage` says of a task's trial: class and sub-class; `passed` where it lists nothing.
+pub fn class_of(job: &Path, task: &str) -> (String, Option<String>) {
+    let mut triage = std::process::Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    let out = triage.args(["triage", "--json"]).arg(job).output().unwrap();
+    let listed: Value = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{e}: {out:?}"));
+    let of_task = |trial: &&Value| trial["task"].as_str().unwrap().rsplit('/').next() == Some(task);
+    match listed["trials"].as_array().unwrap().iter().find(of_task) {
+        Some(trial) => (trial["class"].as_str().unwrap().into(), trial["sub_class"].as_str().map(Into::into)),
+        None => ("passed".into(), None),
+    }
+}
+
 pub async fn nothing(_: Control, _: Plan) {}
 
 pub fn trial_dir(plan: &Plan, task: &str) -> PathBuf {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::Shared;
-use crate::app::helm::{News, Plan, Prepared, Progress, Wish};
+use crate::app::helm::{Ask, News, Plan, Prepared, Progress, Wish};
 use crate::cli::resume_preview::plain;
 use crate::job::{JobKey, Stamp};
 use crate::requeue::preview::preview;
@@ -30,7 +30,9 @@ pub(super) fn planned(wish: &Wish) -> Prepared {
         if sweeping {
             done.extend(select::family(&wish.fleet, *job));
         }
-        let mut part = prepare(&wish.fleet, *job, wanted, &wish.terms, &wish.ask, &around, Stamp::now());
+        let reserved = out.plans.iter().map(|plan| plan.name.clone()).collect();
+        let ask = Ask { reserved, ..wish.ask.clone() };
+        let mut part = prepare(&wish.fleet, *job, wanted, &wish.terms, &ask, &around, Stamp::now());
         out.plans.append(&mut part.plans);
         out.refused.append(&mut part.refused);
         out.notes.append(&mut part.notes);

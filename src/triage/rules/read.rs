@@ -162,7 +162,8 @@ pub(super) fn layered(own: &[(String, String)]) -> Result<Rules, RulesError> {
         }
         off.append(&mut names_here);
     }
-    Ok(Rules { list, alarms })
+    let files = own.iter().map(|(file, _)| file.clone()).chain(["shipped".to_string()]).collect();
+    Ok(Rules { list, files, alarms })
 }
 
 fn names(raw: &RawFile) -> BTreeMap<String, Vec<String>> {
