@@ -13,7 +13,7 @@ use crate::audit::{self, Mended, quarantined};
 use crate::environment::EnvError;
 use crate::environment::docker::DockerEngine;
 use crate::follow::discover::{DirKind, kind};
-use crate::job::text::{clean, json_for_terminal};
+use crate::job::text::{clean, json_for_terminal, path_text};
 use crate::job::time;
 
 /// Where Harbor puts jobs when nothing else is said.
@@ -234,7 +234,7 @@ fn document(found: &Leftovers, kept: &[audit::Kept], removed: &[(usize, Result<M
                 "kind": thing.kind.word().replace(' ', "_"),
                 "name": thing.name,
                 "maker": if thing.maker == Maker::Ours { "pilothouse" } else { "harbor" },
-                "job_dir": thing.job_dir,
+                "job_dir": thing.job_dir.as_deref().map(path_text),
                 "job_id": thing.job_id,
                 "trial": thing.trial,
                 "age_sec": thing.age,
@@ -249,7 +249,8 @@ fn document(found: &Leftovers, kept: &[audit::Kept], removed: &[(usize, Result<M
             })
         })
         .collect();
-    let kept: Vec<Value> = kept.iter().map(|k| json!({"place": k.place, "age_sec": k.age, "bytes": k.bytes})).collect();
+    let kept: Vec<Value> =
+        kept.iter().map(|k| json!({"place": path_text(&k.place), "age_sec": k.age, "bytes": k.bytes})).collect();
     let value = json!({"schema_version": 1, "things": things, "unseen": found.unseen, "quarantine": kept});
     let text = serde_json::to_string_pretty(&value).unwrap_or_default();
     format!("{}\n", json_for_terminal(&text))

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{FINE, INFRA, NEEDS_PERSON, SIGNAL, USAGE, load};
 use crate::follow::Options as FollowOptions;
 use crate::harbor::Dir;
+use crate::job::text::path_text;
 use crate::job::{Class, Fleet, JobKey};
 use crate::requeue::plan::{Ask, Prepared};
 use crate::requeue::{Plan, Started, Surroundings, Terms, Wanted, prepare, source, start_with};
@@ -354,12 +355,14 @@ fn follow(args: &RequeueArgs, job: &mut Started, started: &mut Vec<Value>, class
         };
         if heard {
             say(args, &format!("{} goes on without being waited for (pid {})", job.plan().name, job.pid));
-            started.push(json!({"job_dir": job.dir, "pid": job.pid, "log": job.log, "ended": null}));
+            started.push(
+                json!({"job_dir": path_text(&job.dir), "pid": job.pid, "log": path_text(&job.log), "ended": null}),
+            );
             return SIGNAL;
         }
     };
     started.push(json!({
-        "job_dir": job.dir, "pid": job.pid, "log": job.log, "journal": job.journal,
+        "job_dir": path_text(&job.dir), "pid": job.pid, "log": path_text(&job.log), "journal": path_text(&job.journal),
         "ended": ended.map(|status| status.to_string()),
     }));
     if args.detach && ended.is_none() {

@@ -136,6 +136,11 @@ pub fn mask_secrets(text: &str) -> Cow<'_, str> {
     })
 }
 
+/// A path for a JSON document, which knows only UTF-8; what is not gets replacement characters.
+pub fn path_text(path: &std::path::Path) -> Cow<'_, str> {
+    path.to_string_lossy()
+}
+
 /// Text for one JSON document that may be printed on a terminal: serialised JSON with the
 /// characters that [`is_unsafe`] names written as `\u` escapes. The value stays the same.
 pub fn json_for_terminal(json: &str) -> Cow<'_, str> {

@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::harbor::Dir;
 use crate::harbor::write::{Folder, WriteError};
 use crate::job::Stamp;
-use crate::job::text::mask_secrets;
+use crate::job::text::{mask_secrets, path_text};
 
 pub use read::{Reading, place_name, read, state_files};
 pub use say::{Saying, Subject, Verdicts, Written};
@@ -55,7 +55,7 @@ pub struct Note {
     /// What came of it.
     pub result: String,
     /// Where the thing is now, for what was moved.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "lossy")]
     pub place: Option<PathBuf>,
     /// Result id of the trial that was looked at; none for a trial without result.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,6 +69,11 @@ pub struct Note {
     /// The rule that gave the class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
+}
+
+/// A path as text: one that is not UTF-8 must not cost the whole line.
+fn lossy<S: serde::Serializer>(path: &Option<PathBuf>, to: S) -> Result<S::Ok, S::Error> {
+    path.as_deref().map(path_text).serialize(to)
 }
 
 impl Note {

@@ -192,3 +192,20 @@ fn what_is_no_job_is_refused() {
     assert_eq!(run(tmp.path()), Some(2));
     assert_eq!(run(&tmp.path().join("absent")), Some(2));
 }
+
+#[test]
+fn names_that_are_not_utf8_end_no_report_and_no_note() {
+    use std::os::unix::ffi::OsStrExt;
+    let Some(copied) = copy("d-sigkill-0.21.0") else { return };
+    let odd = std::ffi::OsStr::from_bytes(b"jobs\xff\x80");
+    let base = copied.job.parent().unwrap().with_file_name(odd);
+    fs::rename(copied.job.parent().unwrap(), &base).unwrap();
+    let (job, state) = (base.join("d-sigkill-0.21.0"), base.join("state"));
+    let copied = Copied { job, state, ..copied };
+    let said = document(&stop(&copied, &["--mend", "-y"]));
+    assert!(said["job_dir"].as_str().unwrap().contains("jobs\u{fffd}"), "{said}");
+    assert_eq!(said["mends"].as_array().unwrap().len(), 3, "{said}");
+    let journal = fs::read_to_string(copied.job.join("pilothouse.jsonl")).unwrap();
+    let notes: Vec<Value> = journal.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(notes.len() == 3 && notes.iter().all(|n| n["place"].is_string()), "{journal}");
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::Report;
 use crate::audit::{Audit, Found, Owner, Program, Progress, StopPlan};
 use crate::job::Job;
-use crate::job::text::json_for_terminal;
+use crate::job::text::{json_for_terminal, path_text as path};
 
 /// One document, with an end of line.
 pub fn document(job: &Job, report: &Report) -> String {
@@ -21,7 +21,7 @@ pub fn document(job: &Job, report: &Report) -> String {
         .mends
         .iter()
         .map(|(subject, done)| match done {
-            Ok(m) => json!({"subject": subject, "done": m.done, "place": m.place, "journal": m.journal, "error": null}),
+            Ok(m) => json!({"subject": subject, "done": m.done, "place": m.place.as_deref().map(path), "journal": path(&m.journal), "error": null}),
             Err(why) => json!({"subject": subject, "done": null, "place": null, "journal": null, "error": why}),
         })
         .collect();
@@ -32,7 +32,7 @@ pub fn document(job: &Job, report: &Report) -> String {
     let value = json!({
         "schema_version": 1,
         "job": job.facts.name,
-        "job_dir": job.facts.dir,
+        "job_dir": path(&job.facts.dir),
         "harbor_version": job.facts.harbor_version,
         "owner": report.owner.as_ref().map(found),
         "advice": advice,
@@ -69,7 +69,7 @@ fn owner(o: &Owner) -> Value {
         "program": program,
         "verb": o.verb.words(),
         "command": o.command,
-        "cwd": o.cwd,
+        "cwd": o.cwd.as_deref().map(path),
         "pipes": o.pipes,
         "doubts": o.doubts,
     })
