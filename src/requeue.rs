@@ -23,7 +23,7 @@ pub mod start;
 pub use plan::{Difference, Harness, Plan, Row};
 pub use select::{Pick, Refused, Selection, Terms, Wanted, Way};
 pub use source::{Surroundings, prepare};
-pub use start::{StartError, Started, start};
+pub use start::{StartError, Started, start, start_with};
 
 /// A word for a shell: as it is where nothing in it needs quoting.
 pub fn quoted(word: &str) -> String {

@@ -484,3 +484,45 @@ fn a_requeue_with_a_reason_is_meant_to_replace_and_its_origin_makes_it_a_pass() 
     assert_eq!(chosen(&document, "alpha")["job"], "requeued");
     assert_eq!(warnings(&document, "conflict").len(), 1);
 }
+
+#[test]
+fn what_our_own_trials_note_to_differ_is_in_the_report_with_its_count() {
+    let place = Place::new();
+    let job = Made::new("own", all(Outcome::passed)).write(place.root());
+    let note = |task: &str, texts: &[&str]| {
+        let note = json!({"schema_version": 1, "environment": {"kind": "docker", "summary": "x", "deviations": texts}, "commands": []});
+        fs::write(job.join(format!("{task}__AbCdEfG/pilothouse.json")), note.to_string()).unwrap();
+    };
+    note("alpha", &["one network for all trials", "no tmux\u{1b}[31m"]);
+    note("beta", &["one network for all trials"]);
+    fs::write(job.join("gamma__AbCdEfG/pilothouse.json"), "{").unwrap();
+    // Harbor's trials note nothing.
+    let (report, _) = place.json(&["report", "--json"], &[&job]);
+    assert_eq!((&report["jobs"][0]["harness"], &report["jobs"][0]["deviations"]), (&json!("harbor"), &json!({})));
+    fs::write(job.join("pilothouse.lease"), "{}").unwrap();
+    let (report, _) = place.json(&["report", "--json"], &[&job]);
+    let own = &report["jobs"][0];
+    assert_eq!((&own["harness"], &own["deviations"]["one network for all trials"]), (&json!("pilothouse"), &json!(2)));
+    let text = String::from_utf8(place.run(&["report"], &[&job]).stdout).unwrap();
+    assert!(text.contains("| differs from Harbor | one network for all trials (2 trials) |"), "{text}");
+    assert!(!text.contains('\u{1b}'));
+}
+
+#[test]
+fn a_thousand_verdicts_are_one_command_and_counted_at_once() {
+    let place = Place::new();
+    let n = 1000;
+    let outcomes: Vec<Outcome> =
+        (0..n).map(|i| Outcome::raised(&format!("t{i:04}"), None, "RuntimeError", "gone")).collect();
+    let job = Made::new("large", outcomes).write(place.root());
+    let mut dirs: Vec<PathBuf> = (0..n).map(|i| job.join(format!("t{i:04}__AbCdEfG"))).collect();
+    dirs.push(PathBuf::from("counts_as_passed"));
+    let begin = std::time::Instant::now();
+    let out = place.run(&["verdict", "--note", "all of them"], &dirs.iter().collect::<Vec<_>>());
+    assert_eq!(out.status.code(), Some(0));
+    assert_eq!(fs::read_to_string(job.join("pilothouse.jsonl")).unwrap().lines().count(), n);
+    let document = place.tally(&[&job]);
+    assert_eq!(score(&document, "corrected"), (n as f64, n as u64));
+    // In a debug build on a busy machine; what grows with the square takes minutes.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(120), "{:?}", begin.elapsed());
+}

@@ -229,6 +229,13 @@ fn the_report_of_run_a_reproduces_its_run_block() {
     assert!(evidence["place"].as_str().unwrap().starts_with("verifier/test-stdout.txt:"), "{proof}");
     assert_eq!(report["tasks"].as_array().unwrap().len(), 89);
 
+    // Read anywhere else, it began at the same moment.
+    let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    let args = ["report", "--json", job.to_str().unwrap()];
+    let out = elsewhere.args(args).env("TZ", "JST-9").env("PILOTHOUSE_STATE_DIR", &state).output().unwrap();
+    let there: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!((&there["run"]["started"], &there["run"]["ended_at"]), (&run["started"], &run["ended_at"]));
+
     let out = pilothouse(&state, &["report", job.to_str().unwrap()]);
     let text = String::from_utf8(out.stdout).unwrap();
     for line in [

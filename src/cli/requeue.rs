@@ -15,7 +15,7 @@ use crate::follow::Options as FollowOptions;
 use crate::harbor::Dir;
 use crate::job::{Class, Fleet, JobKey};
 use crate::requeue::plan::{Ask, Prepared};
-use crate::requeue::{Plan, Started, Surroundings, Terms, Wanted, prepare, source, start};
+use crate::requeue::{Plan, Started, Surroundings, Terms, Wanted, prepare, source, start_with};
 use crate::triage::Classifier;
 
 /// How far a lineage is followed.
@@ -30,6 +30,9 @@ program. The endpoint of the model is no part of what a trial is: --api-base rep
 
 What has a valid reward, ran into its time limit, failed by the agent's own doing, or failed the same way
 three times over all requeues and retries stays as it is, unless --force --reason TEXT.
+
+Keys are not on disk: those that the job's config names must be exported; on a terminal they are asked
+for. They go into the new job's environment and into no file.
 
 Exit codes: 0 all that was requeued has ended and nothing needs a person (or nothing was to be
 requeued); 1 something does; 2 wrong arguments, a key that is not exported, or nothing that may be
@@ -217,7 +220,12 @@ fn begin(
         // A sweep that finds nothing is good news; a name that may not be run is not.
         return if named || !prepared.refused.is_empty() { USAGE } else { FINE };
     }
-    let obstacles: Vec<String> = prepared.plans.iter().flat_map(Plan::obstacles).collect();
+    let asking = !args.dry_run && std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+    let problems = prepared.plans.iter().any(|plan| !plan.problems.is_empty());
+    let keys = if asking && !problems { ask_keys(&prepared.plans) } else { Vec::new() };
+    let given = |name: &String| keys.iter().any(|(key, _)| key == name);
+    let met = |plan: &&Plan| plan.problems.is_empty() && plan.missing.iter().all(given);
+    let obstacles: Vec<String> = prepared.plans.iter().filter(|plan| !met(plan)).flat_map(Plan::obstacles).collect();
     if !obstacles.is_empty() {
         let mut lines = obstacles;
         lines.dedup();
@@ -239,7 +247,7 @@ fn begin(
     }
     let mut code = FINE;
     for plan in &prepared.plans {
-        match start(plan, state_dir) {
+        match start_with(plan, state_dir, &keys) {
             Ok(mut job) => {
                 say(args, &format!("started {} (pid {}), its output is in {}", plan.name, job.pid, job.log.display()));
                 if !job.journal.starts_with(&plan.source) {
@@ -264,6 +272,50 @@ fn begin(
     dirs.retain(|dir| seen.insert(dir.clone()));
     say(args, &format!("count all of it: pilothouse tally {}", dirs.join(" ")));
     code
+}
+
+/// Asks for the keys that are not on disk, without showing what is typed. They stay in memory.
+fn ask_keys(plans: &[Plan]) -> Vec<(String, String)> {
+    let names: std::collections::BTreeSet<&String> = plans.iter().flat_map(|plan| &plan.missing).collect();
+    let mut out = Vec::new();
+    for name in names {
+        let mut err = std::io::stderr();
+        let _ =
+            write!(err, "{} is not set here; its value (not shown, empty to give up): ", crate::job::text::clean(name));
+        let _ = err.flush();
+        let value = hidden_line();
+        let _ = writeln!(err);
+        match value.filter(|value| !value.is_empty()) {
+            Some(value) => out.push((name.clone(), value)),
+            None => break,
+        }
+    }
+    out
+}
+
+/// A line of standard input with the terminal's echo off. None when there is none, or after Ctrl-C, which
+/// must not leave the terminal without its echo.
+fn hidden_line() -> Option<String> {
+    use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
+    const CTRL_C: u8 = 3;
+    let stdin = std::io::stdin();
+    let before = tcgetattr(&stdin).ok()?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
+    silent.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
+    tcsetattr(&stdin, OptionalActions::Flush, &silent).ok()?;
+    let mut line = Vec::new();
+    let mut block = [0; 4096];
+    while !line.ends_with(b"\n") && !line.ends_with(&[CTRL_C]) {
+        match rustix::io::read(&stdin, &mut block) {
+            Ok(n) if n > 0 => line.extend_from_slice(block.get(..n).unwrap_or_default()),
+            _ => break,
+        }
+    }
+    let _ = tcsetattr(&stdin, OptionalActions::Now, &before);
+    let line = String::from_utf8(line).ok()?;
+    let line = line.trim_end_matches(['\r', '\n']);
+    (!line.contains(|c: char| c.is_control())).then(|| line.trim().to_string())
 }
 
 /// Waits: for the directory when detached, else for the end, with a line for each change.

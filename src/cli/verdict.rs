@@ -1,14 +1,15 @@
 //! `pilothouse verdict`: say what became of trials, in their job's journal.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use clap::Args;
 use serde_json::{Value, json};
 
 use super::{FINE, NEEDS_PERSON, USAGE, load};
 use crate::follow::discover;
-use crate::job::text::{clean, json_for_terminal, mask_secrets};
-use crate::job::{Fleet, Job, Trial, Verdict};
+use crate::job::text::{clean, json_for_terminal};
+use crate::job::{Fleet, Job, Trial, Verdict, Word};
 use crate::journal::{Saying, Subject, Verdicts, Written};
 
 /// Say what became of trials. It goes into the journal of their job (pilothouse.jsonl in the job dir;
@@ -115,19 +116,25 @@ fn target<'a>(fleet: &'a Fleet, dir: &Path, name: &str) -> Option<Target<'a>> {
 /// Says it job by job.
 fn say(fleet: &Fleet, targets: &[Target<'_>], saying: Saying, args: &VerdictArgs) -> u8 {
     let state_dir = super::state_dir();
-    let mut said: Vec<(&Target<'_>, Option<Written>)> = Vec::new();
+    let mut said: Vec<Said<'_>> = Vec::new();
+    let mut warnings: Vec<String> = Vec::new();
     let mut code = FINE;
     for job in fleet.jobs() {
         let of_job = || targets.iter().filter(|t| std::ptr::eq(t.job, job));
         // There is nothing to take back where nothing was said.
         let (wanted, idle): (Vec<_>, Vec<_>) = of_job().partition(|t| saying != Saying::TakeBack || t.was.is_some());
-        said.extend(idle.into_iter().map(|t| (t, None)));
+        said.extend(idle.into_iter().map(|target| Said { target, word: None, place: None }));
         if wanted.is_empty() {
             continue;
         }
         let subjects: Vec<Subject> = wanted.iter().map(|t| Subject::of(t.job, t.trial)).collect();
         match Verdicts::new(&job.facts, state_dir.as_deref()).say(&subjects, saying, &args.note) {
-            Ok(written) => said.extend(wanted.into_iter().map(|t| (t, Some(written.clone())))),
+            Ok(written) => {
+                warnings.extend(fallen_back(&written));
+                let place = Rc::new((written.path, written.instead));
+                let words = wanted.into_iter().zip(written.words);
+                said.extend(words.map(|(target, word)| Said { target, word: Some(word), place: Some(place.clone()) }));
+            }
             Err(error) => {
                 let why = format!("{}: not written down: {error}", job.facts.dir.display());
                 load::complain("verdict", &[why]);
@@ -135,16 +142,17 @@ fn say(fleet: &Fleet, targets: &[Target<'_>], saying: Saying, args: &VerdictArgs
             }
         }
     }
-    let warnings: Vec<String> = said.iter().filter_map(|(_, written)| fallen_back(written.as_ref()?)).collect();
-    let mut told: Vec<&String> = Vec::new();
-    for warning in &warnings {
-        if !told.contains(&warning) {
-            load::complain("verdict", std::slice::from_ref(warning));
-            told.push(warning);
-        }
-    }
+    load::complain("verdict", &warnings);
     load::print(&if args.json { document(&said) } else { lines(&said) });
     code
+}
+
+/// A trial of which something was said: the word and the place that it was written to, or None where there
+/// was nothing to say.
+struct Said<'a> {
+    target: &'a Target<'a>,
+    word: Option<Word>,
+    place: Option<Rc<(PathBuf, Option<String>)>>,
 }
 
 fn fallen_back(written: &Written) -> Option<String> {
@@ -152,27 +160,21 @@ fn fallen_back(written: &Written) -> Option<String> {
     Some(format!("{why}: written to {}, which a copy of the job dir does not take along", written.path.display()))
 }
 
-fn now(said: &(&Target<'_>, Option<Written>)) -> Option<Verdict> {
-    let (target, written) = said;
-    let word = written.as_ref()?.words.iter().find(|word| word.trial == target.trial.name);
-    word.and_then(|word| word.verdict)
-}
-
-fn lines(said: &[(&Target<'_>, Option<Written>)]) -> String {
+fn lines(said: &[Said<'_>]) -> String {
     let word = |verdict: Option<Verdict>| verdict.map_or("none", Verdict::word);
     let mut out = String::new();
     let mut places: Vec<&Path> = Vec::new();
-    for entry in said {
-        let (target, written) = entry;
+    for Said { target, word: now, place } in said {
         let name = clean(&target.trial.name);
-        match written {
-            Some(written) => {
-                out.push_str(&format!("{name}: {} (was {})\n", word(now(entry)), word(target.was)));
-                if !places.contains(&&*written.path) {
-                    places.push(&written.path);
-                }
-            }
-            None => out.push_str(&format!("{name}: none, there was no verdict to take back\n")),
+        let Some(now) = now else {
+            out.push_str(&format!("{name}: none, there was no verdict to take back\n"));
+            continue;
+        };
+        out.push_str(&format!("{name}: {} (was {})\n", word(now.verdict), word(target.was)));
+        if let Some((path, _)) = place.as_deref()
+            && !places.contains(&&**path)
+        {
+            places.push(path);
         }
     }
     for place in places {
@@ -181,24 +183,23 @@ fn lines(said: &[(&Target<'_>, Option<Written>)]) -> String {
     out
 }
 
-fn document(said: &[(&Target<'_>, Option<Written>)]) -> String {
+fn document(said: &[Said<'_>]) -> String {
     let verdicts: Vec<Value> = said
         .iter()
-        .map(|entry| {
-            let (target, written) = entry;
+        .map(|Said { target, word, place }| {
             let subject = Subject::of(target.job, target.trial);
             json!({
                 "job_dir": target.job.facts.dir.to_string_lossy(),
                 "trial": target.trial.name,
                 "result_id": subject.result_id,
                 "task": target.trial.task,
-                "verdict": now(entry).map(Verdict::word),
+                "verdict": word.as_ref().and_then(|w| w.verdict).map(Verdict::word),
                 "was": target.was.map(Verdict::word),
-                "note": written.as_ref().and_then(|w| w.words.first()).map(|w| mask_secrets(&w.note).into_owned()),
+                "note": word.as_ref().map(|w| &*w.note),
                 "class": subject.class,
                 "rule": subject.rule,
-                "written_to": written.as_ref().map(|w| w.path.to_string_lossy()),
-                "instead_of_job_dir": written.as_ref().and_then(|w| w.instead.as_ref()),
+                "written_to": place.as_ref().map(|p| p.0.to_string_lossy()),
+                "instead_of_job_dir": place.as_ref().and_then(|p| p.1.as_ref()),
             })
         })
         .collect();

@@ -398,10 +398,14 @@ pub fn names(lineage: &str, job: &Job) -> bool {
     !path.as_os_str().is_empty() && (job.facts.dir == path || (path.is_relative() && job.facts.dir.ends_with(path)))
 }
 
-/// True when a directory noted in a journal is this job's, here or, by its last part, in a copy.
+/// True when a directory noted in a journal is this job's, here or, by its last two parts, in a copy of
+/// the directory above; shards often give their jobs the same name.
 pub fn is_at(noted: &str, job: &Job) -> bool {
+    let last = |path: &Path| -> Option<(std::ffi::OsString, std::ffi::OsString)> {
+        Some((path.parent()?.file_name()?.to_os_string(), path.file_name()?.to_os_string()))
+    };
     let noted = Path::new(noted);
-    noted == job.facts.dir || noted.file_name().is_some_and(|name| job.facts.dir.file_name() == Some(name))
+    noted == job.facts.dir || last(noted).is_some_and(|parts| last(&job.facts.dir) == Some(parts))
 }
 
 /// Parents before children, then by start, then by directory; never by order of arguments.

@@ -1,4 +1,12 @@
-//! The reports of `compare`: JSON (schema_version 1), markdown, plain.
+//! The reports of `compare`: JSON, markdown, plain.
+//!
+//! `compare --json`, `schema_version` 1:
+//!
+//! | key | what |
+//! |---|---|
+//! | `runs[]` | `name`, `dirs` (the first job's first), `planned`, `finished`, `scores[]` (`raw`, `corrected`, `excluding_infra` as in `tally --json`) |
+//! | `tasks[]` | `task`, `flips` (solved by some and not by others), `runs[]`: one for each run, null where its plan does not have the task: `slots`, `graded`, `passed`, `solved` (more than half of the slots passed), `exceptions`, `classes`, `verdicts` |
+//! | `pairs[]` | `a`, `b` (indices of runs), `tasks` in common, `both`, `only_a[]`, `only_b[]`, `neither`, `not_common`, `sign_test` (two-sided, over the tasks that one alone solved; null without one), `drift[]` (`what`, `a`, `b`) |
 
 use std::fmt::Write as _;
 

@@ -134,7 +134,7 @@ pub enum PreviewError {
     Unreadable(String, String),
     /// Harbor's resume needs the config, and it is not there.
     #[error(
-        "{0}: not resumable: config.json missing (Harbor stops before it changes anything); requeue works without it"
+        "{0}: not resumable: config.json missing or not readable (Harbor stops before it changes anything); requeue works without it"
     )]
     NoConfig(String),
 }

@@ -110,12 +110,18 @@ pub fn relatives(fleet: &Fleet) -> Vec<PathBuf> {
     for job in fleet.jobs() {
         for place in job.notebook.origins().chain(job.notebook.offspring()).map(|p| PathBuf::from(&**p)) {
             let known = || fleet.jobs().iter().any(|j| same(&j.facts.dir, &place));
-            if place.is_absolute() && place.is_dir() && !out.contains(&place) && !known() {
+            if place.is_absolute() && is_job(&place) && !out.contains(&place) && !known() {
                 out.push(place);
             }
         }
     }
     out
+}
+
+/// Whether a directory looks like a job's: anybody can write a journal that names `/`.
+fn is_job(place: &Path) -> bool {
+    let Ok(dir) = Dir::open(place) else { return false };
+    ["config.json", "lock.json", "result.json", "job.log"].iter().any(|file| dir.open_file(file).is_ok())
 }
 
 fn same(a: &Path, b: &Path) -> bool {

@@ -57,7 +57,17 @@ pub struct Started {
 /// # Errors
 /// See [`StartError`]; then nothing runs.
 pub fn start(plan: &Plan, state_dir: &Path) -> Result<Started, StartError> {
-    if !plan.is_ready() {
+    start_with(plan, state_dir, &[])
+}
+
+/// As [`start`], with variables that this process does not have: the keys that the plan misses, by name.
+/// They go into the program's environment and nowhere else.
+///
+/// # Errors
+/// See [`StartError`]; then nothing runs.
+pub fn start_with(plan: &Plan, state_dir: &Path, keys: &[(String, String)]) -> Result<Started, StartError> {
+    let given = |name: &String| keys.iter().any(|(key, value)| key == name && !value.is_empty());
+    if !plan.problems.is_empty() || plan.rows.is_empty() || !plan.missing.iter().all(given) {
         return Err(StartError::NotReady(plan.obstacles()));
     }
     if std::fs::symlink_metadata(&plan.dir).is_ok() {
@@ -86,6 +96,7 @@ pub fn start(plan: &Plan, state_dir: &Path) -> Result<Started, StartError> {
     let (program, args) = plan.command.split_first().ok_or_else(|| StartError::NotReady(plan.obstacles()))?;
     let child = Command::new(program)
         .args(args)
+        .envs(keys.iter().map(|(name, value)| (name, value)))
         .current_dir(&plan.cwd)
         .stdin(Stdio::null())
         .stdout(out)

@@ -45,6 +45,10 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     let rows = height.saturating_sub(above);
     let first = (view.at + 1).saturating_sub(rows);
     let top = inside.y + u16::try_from(above).unwrap_or(0);
+    if view.order.is_empty() && top < inside.bottom() {
+        let text = super::fit::cut("no task that some solved and others did not; f shows all", columns, pen);
+        frame.render_widget(Line::styled(text, pen.dim()), Rect { y: top, height: 1, ..inside });
+    }
     for ((i, index), y) in view.order.iter().enumerate().skip(first).zip(top..inside.bottom()) {
         let Some(row) = view.comparison.rows.get(*index) else { continue };
         let (task, cell) = room(&names, columns);
@@ -54,7 +58,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         )];
         for at in 0..names.len() {
             let (words, style) = words(row.cells.get(at).and_then(Option::as_ref), pen);
-            spans.push(Span::styled(left(&words, cell, pen), style));
+            spans.push(Span::styled(format!("{} ", left(&words, cell.saturating_sub(1), pen)), style));
         }
         let line = Line::from(spans);
         let line = if i == view.at { line.patch_style(pen.selected()) } else { line };
@@ -105,12 +109,17 @@ fn head(comparison: &Comparison, pen: Pen, columns: usize) -> Vec<Line<'static>>
     let mut out = Vec::new();
     let longest = comparison.runs.iter().map(|r| width(&r.name)).max().unwrap_or(0).min(columns / 3);
     for run in &comparison.runs {
-        let scores = ["raw", "corrected", "excluding_infra"].iter().filter_map(|name| score(run, name));
+        let mut scores: Vec<String> =
+            ["raw", "corrected", "excluding_infra"].iter().filter_map(|name| score(run, name)).collect();
+        // Whole ones, as many as there is room for.
+        while scores.len() > 1 && width(&scores.join("  ")) + longest + 12 > columns {
+            scores.pop();
+        }
         let jobs = if run.dirs.len() > 1 { format!("  {} jobs", run.dirs.len()) } else { String::new() };
         out.push(Line::from(vec![
             Span::styled(format!("{}  ", left(&run.name, longest, pen)), pen.strong()),
             Span::raw(super::fit::cut(
-                &format!("{}{jobs}", scores.collect::<Vec<_>>().join("  ")),
+                &format!("{}{jobs}", scores.join("  ")),
                 columns.saturating_sub(longest + 2),
                 pen,
             )),

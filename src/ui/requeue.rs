@@ -12,6 +12,7 @@ use super::style::Pen;
 use crate::app::model::Model;
 use crate::app::requeue::{Draft, Field};
 use crate::app::steer::ask::trials;
+use crate::job::text::mask_secrets;
 
 /// Draws it.
 pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
@@ -54,7 +55,9 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
 }
 
 fn say(out: &mut Vec<Line<'static>>, text: &str, style: ratatui::style::Style, columns: usize) {
-    out.extend(paragraph(text, columns).into_iter().map(|row| Line::styled(row, style)));
+    // What comes from configs is somebody's text.
+    let text = mask_secrets(text);
+    out.extend(paragraph(&text, columns).into_iter().map(|row| Line::styled(row, style)));
 }
 
 fn text(draft: &Draft, pen: Pen, columns: usize) -> Vec<Line<'static>> {

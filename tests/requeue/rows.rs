@@ -5,11 +5,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::support;
 use support::job::Job;
+use support::pty::Pty;
 
 /// A program that says it is Harbor and makes the job dir that its config names, with one passed trial for
 /// each task.
@@ -500,6 +502,40 @@ fn keys_that_are_not_on_disk_are_asked_for_before_anything_is_made() {
 }
 
 #[test]
+fn on_a_terminal_keys_are_asked_for_and_go_nowhere_but_to_the_job() {
+    let mut desk = Desk::new("typed", &["one"]);
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
+    desk.config("one", |c| c["agent"]["env"] = json!({"RQ_TEST_TOKEN": "rq_x****abc"}));
+    desk.over();
+    let (state, harbor) = (desk.state.path().join("state"), desk.state.path().join("harbor"));
+    let env = [
+        ("PILOTHOUSE_STATE_DIR", state.to_str().unwrap()),
+        ("PILOTHOUSE_HARBOR", harbor.to_str().unwrap()),
+        ("XDG_CONFIG_HOME", desk.state.path().to_str().unwrap()),
+    ];
+    let soon = Duration::from_secs(30);
+    let args = ["requeue", desk.job.arg(), "--infra"];
+    // Ctrl-C gives up, and the terminal shows again what is typed.
+    let mut pty = Pty::pilothouse(&args, 160, 40, &env);
+    pty.wait_for("RQ_TEST_TOKEN is not set here", soon);
+    pty.send("half\u{3}");
+    assert_eq!(pty.wait_exit(soon).exit_code(), 2, "{}", pty.text());
+    assert!(pty.line_modes().is_cooked(), "{}", pty.text());
+    let mut pty = Pty::pilothouse(&args, 160, 40, &env);
+    pty.wait_for("RQ_TEST_TOKEN is not set here", soon);
+    pty.send("rq_very-secret-word\r");
+    pty.wait_for("Run 1 trials again as planned?", soon);
+    pty.send("y\r");
+    assert_eq!(pty.wait_exit(soon).exit_code(), 0, "{}", pty.text());
+    assert!(!pty.text().contains("very-secret"), "{}", pty.text());
+    let new = desk.base().join("typed-requeue-1");
+    assert!(fs::read_to_string(new.join("environment")).unwrap().contains("RQ_TEST_TOKEN=rq_very-secret-word"));
+    fs::remove_file(new.join("environment")).unwrap();
+    let found = Command::new("grep").args(["-rl", "very-secret"]).arg(&state).arg(desk.base()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&found.stdout), "");
+}
+
+#[test]
 fn a_program_that_does_not_begin_is_said_and_the_next_try_is_free() {
     let mut desk = Desk::new("broken", &["one"]);
     desk.stillborn("one", "Cannot connect to the Docker daemon");
@@ -514,4 +550,71 @@ fn a_program_that_does_not_begin_is_said_and_the_next_try_is_free() {
     fs::write(&harbor, HARBOR).unwrap();
     let out = desk.run(&["requeue", desk.job.arg(), "--infra", "-y"]);
     assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+}
+
+#[test]
+fn a_reward_without_tests_is_run_again_and_the_later_one_counts() {
+    let mut desk = Desk::new("proxy", &["one", "two"]);
+    desk.job.done("one", Some(0.0), None);
+    desk.job.done("two", Some(1.0), None);
+    let output = "Err:1 http://deb.debian.org/debian bookworm InRelease\n  502  Bad Gateway [IP: 10.0.0.1 3128]\nE: Failed to \
+                  fetch http://deb.debian.org/debian/dists/bookworm/InRelease  502  Bad Gateway\nE: Unable to locate \
+                  package curl\ntest.sh: line 5: curl: command not found\ntest.sh: line 9: uvx: command not found\n";
+    fs::write(desk.job.trial_dir("one").join("verifier/test-stdout.txt"), output).unwrap();
+    desk.over();
+    let out = desk.run(&["requeue", desk.job.arg(), "--infra", "-y", "--json"]);
+    assert_eq!(out.status.code(), Some(0), "{}", said(&out));
+    assert_eq!(tasks(&document(&out)), ["one"], "{}", said(&out));
+    let new = desk.base().join("proxy-requeue-1");
+    let tally = document(&desk.run(&["tally", desk.job.arg(), new.to_str().unwrap(), "--json"]));
+    let raw = tally["scores"].as_array().unwrap().iter().find(|s| s["name"] == "raw").unwrap();
+    assert_eq!((&raw["numerator"], &raw["denominator"]), (&json!(2), &json!(2)), "{tally:#}");
+}
+
+#[test]
+fn trials_of_two_agents_go_into_two_jobs() {
+    let mut desk = Desk::new("pair", &["one", "two"]);
+    for task in ["one", "two"] {
+        desk.stillborn(task, "Cannot connect to the Docker daemon");
+    }
+    desk.config("two", |c| c["agent"]["model_name"] = json!("lab/large-1"));
+    desk.over();
+    let plan = desk.plan(&["--infra", "-n", "1"]);
+    let plans = plan["plans"].as_array().unwrap();
+    let names: Vec<&str> = plans.iter().map(|p| p["job_name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["pair-requeue-1", "pair-requeue-2"], "{plan:#}");
+    assert_eq!(tasks(&plan), ["one", "two"]);
+}
+
+#[test]
+fn a_hostile_job_hangs_nothing_and_leads_nowhere() {
+    let mut desk = Desk::new("evil", &["one", "two"]);
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
+    desk.stillborn("two", "Cannot connect to the Docker daemon\u{1b}[2J\u{202e}");
+    desk.config("two", |c| {
+        c["agent"]["kwargs"] = json!({"api_base": "http://x\u{1b}]0;owned\u{7}/v1"});
+        c["trial_name"] = json!("../../../etc");
+    });
+    desk.over();
+    edit(&desk.job.dir.join("config.json"), |c| c["job_name"] = json!("../../outside"));
+    let plan = desk.run(&["requeue", desk.job.arg(), "--infra", "--dry-run"]);
+    let text = said(&plan);
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text:?}");
+    assert!(text.contains("evil-requeue-1") && !text.contains("outside-requeue"), "{text}");
+    // A pipe nobody writes to, where a config should be.
+    for file in [desk.job.dir.join("config.json"), desk.job.trial_dir("two").join("config.json")] {
+        fs::remove_file(&file).unwrap();
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+    }
+    fs::write(desk.job.dir.join("pilothouse.jsonl"), "{\"act\": \"requeue\", \"place\": \"/\"}\n{\"act\"\nnull\n[]\n")
+        .unwrap();
+    let plan = desk.plan(&["--infra"]);
+    assert_eq!(tasks(&plan), ["one", "two"], "{plan:#}");
+    let out = desk.run(&["resume-preview", desk.job.arg()]);
+    assert_eq!(out.status.code(), Some(2), "{}", said(&out));
+    // The task is gone: said before anything is made.
+    fs::remove_dir_all(desk.base().join("tasks/one")).unwrap();
+    let out = desk.run(&["requeue", desk.job.arg(), "--trial", "one", "-y"]);
+    assert_eq!(out.status.code(), Some(2), "{}", said(&out));
+    assert!(said(&out).contains("task tasks/one: its directory is not there"), "{}", said(&out));
 }

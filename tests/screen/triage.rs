@@ -639,6 +639,38 @@ fn a_screen_that_only_looks_notes_nothing() {
     assert!(text.contains("this screen only looks"), "{text}");
 }
 
+/// What comes from files, journals and keyboards is text, whatever is in it.
+#[test]
+fn somebody_elses_text_is_only_text() {
+    let evil = "\u{1b}[31mred\u{202e}desrever\u{7}\0\u{9b}2J\r\nnext";
+    for size in [(45, 20), (80, 24), (120, 40)] {
+        let mut model = open(size);
+        let mut bad = class(Class::Config, evil, evil, evil, &[(evil, 1, evil)]);
+        bad.result_id = Some("id-build-pov-ray-aB3dEfG".into());
+        let name: Arc<str> = "build-pov-ray__aB3dEfG".into();
+        let word = Word {
+            trial: name.clone(),
+            result_id: bad.result_id.clone(),
+            verdict: Some(Verdict::AgentFault),
+            note_only: false,
+            note: evil.into(),
+            operator: evil.into(),
+            time: at(100),
+            class: Some(evil.into()),
+            rule: Some(evil.into()),
+        };
+        let mut read = Notebook::default();
+        read.add(word);
+        let events = vec![JobEvent::Class(KEY, name, Some(Arc::new(bad))), JobEvent::Notebook(KEY, Box::new(read))];
+        let _ = update::update(&mut model, now(), Msg::Jobs(events));
+        for keys in ["g", "f", "F\rLL", "q3", "1", "4v", "\u{1b}nx\r"] {
+            press(&mut model, keys);
+            let buffer = screen::draw(&mut model);
+            assert_eq!(screen::unsafe_cells(&buffer), Vec::<String>::new(), "{keys} at {size:?}");
+        }
+    }
+}
+
 #[test]
 fn every_size_draws() {
     for size in [(1, 1), (40, 12), (45, 20), (79, 12), (80, 12), (119, 23), (120, 24), (300, 14)] {

@@ -163,6 +163,12 @@ fn config(i: usize) -> String {
 fn result(i: usize) -> String {
     let (task, name, end) = (task(i), trial_name(i), end(i));
     let (start, work) = times(i);
+    // A limit in a message is the time that it took.
+    let (work, check) = match end.exception {
+        Some(("AgentTimeoutError", _)) => (900.0, 4.0),
+        Some(("VerifierTimeoutError", _)) => (work, 600.0),
+        _ => (work, 4.0),
+    };
     let s = |offset: f64| stamp(start + offset);
     let (input, output) = (4000 + i * 7919 % 90_000, 300 + i * 613 % 9000);
     let agent_ran = !matches!(end.exception, Some(("RuntimeError", _)));
@@ -310,11 +316,11 @@ fn result(i: usize) -> String {
         id = i + 1,
         sum = i / ATTEMPTS + 3,
         started = s(0.0),
-        finished = s(work + 25.0),
+        finished = s(work + check + 21.0),
         environment = span(0.02, 3.0),
         setup = if agent_ran { span(3.0, 7.0) } else { null() },
         agent = if agent_ran { span(7.0, 7.0 + work) } else { null() },
-        verifier = if agent_ran { span(work + 8.0, work + 12.0) } else { null() },
+        verifier = if agent_ran { span(work + 8.0, work + 8.0 + check) } else { null() },
     )
 }
 

@@ -1,14 +1,17 @@
 //! One verdict for all that the filter shows, with a reason: which, why, then the question.
 
+use std::collections::{HashMap, HashSet};
+
 use super::super::effect::Effect;
 use super::super::input::Input;
 use super::super::model::Model;
 use super::super::overlay::{Overlay, PromptKind};
+use super::super::rows::{Row, RowId};
 use super::super::steer::ask::{Ask, Asking, Content, Deed, Said, Tone, trials};
 use super::super::update::notice;
 use super::ledger::{self, Saying};
 use super::{Target, class_words, menu, target};
-use crate::job::Verdict;
+use crate::job::{TrialKey, Verdict};
 
 /// A verdict for many that is being made up.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,8 +89,17 @@ pub fn content(model: &Model) -> Content {
         n => format!("; {n} that have a verdict keep it"),
     };
     out.say(Tone::Dim, format!("{} of {from}{kept}:", trials(n)));
+    let wanted: HashSet<&TrialKey> = bulk.targets.iter().map(|t| &t.key).collect();
+    let rows: HashMap<&TrialKey, &Row> = model
+        .rows
+        .iter()
+        .filter_map(|row| match &row.id {
+            RowId::Trial(key) => wanted.contains(key).then_some((key, row)),
+            RowId::Slot(..) => None,
+        })
+        .collect();
     for target in &bulk.targets {
-        let row = super::super::steer::row(model, &target.key);
+        let row = rows.get(&target.key);
         let class = row.and_then(|r| r.class.as_ref()).map_or_else(|| "-".to_string(), |c| class_words(c));
         out.text.push(Said::Row(target.key.trial.to_string(), class));
     }
