@@ -280,12 +280,9 @@ fn ask_keys(plans: &[Plan]) -> Vec<(String, String)> {
     let names: std::collections::BTreeSet<&String> = plans.iter().flat_map(|plan| &plan.missing).collect();
     let mut out = Vec::new();
     for name in names {
-        let mut err = std::io::stderr();
-        let _ =
-            write!(err, "{} is not set here; its value (not shown, empty to give up): ", crate::job::text::clean(name));
-        let _ = err.flush();
-        let value = hidden_line();
-        let _ = writeln!(err);
+        let name_shown = crate::job::text::clean(name);
+        let value = hidden_line(&format!("{name_shown} is not set here; its value (not shown, empty to give up): "));
+        let _ = writeln!(std::io::stderr());
         match value.filter(|value| !value.is_empty()) {
             Some(value) => out.push((name.clone(), value)),
             None => break,
@@ -296,7 +293,7 @@ fn ask_keys(plans: &[Plan]) -> Vec<(String, String)> {
 
 /// A line of standard input with the terminal's echo off. None when there is none, or after Ctrl-C, which
 /// must not leave the terminal without its echo.
-fn hidden_line() -> Option<String> {
+fn hidden_line(prompt: &str) -> Option<String> {
     use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, tcgetattr, tcsetattr};
     const CTRL_C: u8 = 3;
     let stdin = std::io::stdin();
@@ -305,6 +302,9 @@ fn hidden_line() -> Option<String> {
     silent.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
     silent.special_codes[SpecialCodeIndex::VEOL] = CTRL_C;
     tcsetattr(&stdin, OptionalActions::Flush, &silent).ok()?;
+    // Only now: whoever types at once is not shown either.
+    let mut err = std::io::stderr();
+    let _ = write!(err, "{prompt}").and_then(|()| err.flush());
     let mut line = Vec::new();
     let mut block = [0; 4096];
     while !line.ends_with(b"\n") && !line.ends_with(&[CTRL_C]) {
