@@ -13,12 +13,12 @@ use tokio::time::{Instant, sleep_until};
 use super::owner::{self, Ended, Owner, Terms};
 use super::prepare::{Prepared, Refusal};
 use super::tasks::Invalid;
-use crate::cli::load;
+use crate::cli::{classes, load, status};
 use crate::follow::{Follower, Options};
 use crate::harbor::write::WriteError;
 use crate::job::phase::{Phase, Writer, of_trial};
 use crate::job::tally::{self, Tally};
-use crate::job::{Fleet, JobEvent, Stamp, Trial};
+use crate::job::{Fleet, Grade, JobEvent, Stamp, Trial};
 use crate::report::json::Style;
 use crate::report::{json, plain};
 use crate::scheduler::{Control, RunError};
@@ -261,7 +261,20 @@ impl Looks {
         self.take_in().await;
         self.look(Follower::scan_once);
         self.take_in().await;
-        load::wrong_roots(&self.fleet, &[self.dir]).is_empty().then_some(self.fleet)
+        let Looks { dir, mut fleet, .. } = self;
+        if !load::wrong_roots(&fleet, &[dir]).is_empty() {
+            return None;
+        }
+        // The rules cost a moment; where everything passed they have little to say.
+        let passed = |t: &Trial| t.result.as_ref().is_some_and(|r| r.grade() == Grade::Passed);
+        if !fleet.jobs().iter().flat_map(|job| job.trials.values()).all(passed) {
+            let classed = move || {
+                load::classify(&classes::of_everybody(), &mut fleet, load::now());
+                fleet
+            };
+            return tokio::task::spawn_blocking(classed).await.ok();
+        }
+        Some(fleet)
     }
 }
 
@@ -382,14 +395,10 @@ fn report(
     }
 }
 
-/// Of a job that came to its end.
+/// Of a job that came to its end: what `status` says of it, and what it can not see.
 fn code(fleet: &Fleet, tally: &Tally, more: bool) -> u8 {
-    let trials = fleet.jobs().iter().flat_map(|job| job.trials.values());
-    if trials.filter_map(|t| t.result.as_ref()).any(|r| r.is_of_environment()) {
-        crate::cli::INFRA
-    } else if more || tally.needs_person() {
-        crate::cli::NEEDS_PERSON
-    } else {
-        crate::cli::FINE
+    match status::code(fleet, tally) {
+        crate::cli::FINE if more => crate::cli::NEEDS_PERSON,
+        code => code,
     }
 }
