@@ -249,11 +249,9 @@ impl Model {
         self.fleet.job(key).map_or_else(|| Arc::from("-"), |j| j.facts.name.clone())
     }
 
-    /// Whether the screen has to be drawn anew as time goes by, and how soon: one second while a
-    /// clock is visible, none when nothing moves.
-    pub fn tick_after(&self) -> Option<std::time::Duration> {
-        let second = std::time::Duration::from_secs(1);
-        let running = self.fleet.jobs().iter().any(|j| {
+    /// Whether phases and states change with time alone: a job is not known to be over.
+    pub fn moves(&self) -> bool {
+        self.fleet.jobs().iter().any(|j| {
             let kind = self.derived.states.iter().find(|(k, _)| *k == j.key).map(|(_, s)| s.kind);
             !matches!(
                 kind,
@@ -263,7 +261,14 @@ impl Model {
                         | crate::job::fleet::StateKind::Dead
                 )
             )
-        });
+        })
+    }
+
+    /// Whether the screen has to be drawn anew as time goes by, and how soon: one second while a
+    /// clock is visible, none when nothing moves.
+    pub fn tick_after(&self) -> Option<std::time::Duration> {
+        let second = std::time::Duration::from_secs(1);
+        let running = self.moves();
         let waits = self.steer.stop.as_ref().is_some_and(|s| s.waits());
         (running || waits || self.notice.is_some() || self.table.sort_pending).then_some(second)
     }

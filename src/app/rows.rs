@@ -203,9 +203,7 @@ impl Row {
         let mut row = Row::new(id, trial.task.clone(), phase, Outcome::of(trial, phase));
         row.class = job.class_of(trial).cloned();
         row.verdict = job.verdict_of(trial);
-        let result_id = trial.result.as_ref().and_then(|r| r.id.as_ref());
-        let noted = |w: &Word| w.note_only && w.result_id.as_ref() == result_id;
-        row.looked = row.verdict.is_some() || job.notebook.words(&trial.name).iter().any(noted);
+        row.looked = looked(job, trial);
         row.outage = {
             let start = trial.result.as_ref().and_then(|r| r.started).or(trial.evidence.as_ref().and_then(|e| e.began));
             let end = trial.result.as_ref().and_then(|r| r.finished);
@@ -268,6 +266,13 @@ impl Row {
     pub fn ticks(&self) -> bool {
         self.timing.is_some_and(|t| t.until.is_none()) && self.phase.is_running()
     }
+}
+
+/// Whether a person said something of this attempt, if only a note.
+pub fn looked(job: &Job, trial: &Trial) -> bool {
+    let id = trial.result.as_ref().and_then(|r| r.id.as_ref());
+    let noted = |w: &Word| w.note_only && w.result_id.as_ref() == id;
+    job.verdict_of(trial).is_some() || job.notebook.words(&trial.name).iter().any(noted)
 }
 
 /// All rows of the count, in its order.

@@ -96,6 +96,11 @@ impl Triage {
         at.saturating_sub(lead).min(self.order.len().saturating_sub(height))
     }
 
+    /// Counts anew what was looked at; the items stay as they are.
+    pub fn recount(&mut self, rows: &[Row]) {
+        self.looked = rows.iter().filter(|r| r.looked && wanted(r)).count();
+    }
+
     /// Takes in changed rows.
     pub fn refresh(&mut self, rows: &[Row], fleet: &Fleet) {
         let all: Vec<usize> = rows.iter().enumerate().filter(|(_, r)| wanted(r)).map(|(i, _)| i).collect();

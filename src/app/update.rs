@@ -69,9 +69,10 @@ pub fn settle(model: &mut Model) {
     // Counting thousands of trials takes milliseconds: while news pour in, not for each of them.
     let busy =
         model.rows.len() > BIG && since.as_millis() < BIG_PAUSE_MS && model.fleet.jobs().iter().any(|j| !j.settled);
-    let changed = model.stale || (model.built != model.fleet.revision && !busy);
+    let held = model.rows.len() > BIG && model.ledger.holds_count(model.now);
+    let changed = model.stale || (model.built != model.fleet.revision && !busy && !held);
     // Phases and states also change with time alone (a job that falls silent).
-    let aged = since.as_secs() >= 1 && model.tick_after().is_some();
+    let aged = since.as_secs() >= 1 && !held && model.moves();
     if !changed && !aged {
         return;
     }

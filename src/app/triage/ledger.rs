@@ -1,7 +1,7 @@
 //! What this screen's operator said: it holds at once, is confirmed when it is written, and is taken
 //! back where it can not be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -45,7 +45,12 @@ pub struct Ledger {
     steps: Vec<Step>,
     batch: u64,
     last: Option<Stamp>,
+    /// When rows were changed by hand for what was just said.
+    patched: Option<Stamp>,
 }
+
+/// So long the count of many trials may wait after a word; the rows show it at once.
+const HOLD_MS: i128 = 900;
 
 impl Ledger {
     /// What was read of a job's journals, with what is not in them yet.
@@ -63,6 +68,11 @@ impl Ledger {
             sum.add(mine.word.clone());
         }
         sum
+    }
+
+    /// Whether a word was said just now, which the rows show already.
+    pub fn holds_count(&self, now: Stamp) -> bool {
+        self.patched.is_some_and(|at| (0..HOLD_MS).contains(&now.duration_since(at).as_millis()))
     }
 
     /// A number for what is handed over.
@@ -133,6 +143,7 @@ fn send(model: &mut Model, job: JobKey, words: Vec<Word>) -> (u64, Option<Effect
     let mine = model.ledger.mine.entry(job).or_default();
     mine.extend(words.iter().map(|word| Mine { batch, word: word.clone(), written: false }));
     show(model, job);
+    patch(model, job, &words);
     let facts = model.fleet.job(job).map(|j| j.facts.clone());
     let effect = facts.map(|facts| {
         let place = Place { job, dir: facts.dir.clone() };
@@ -144,6 +155,19 @@ fn send(model: &mut Model, job: JobKey, words: Vec<Word>) -> (u64, Option<Effect
 fn show(model: &mut Model, job: JobKey) {
     let sum = model.ledger.sum(job);
     model.fleet.apply(JobEvent::Notebook(job, Box::new(sum)));
+}
+
+/// The rows show what was said before all is counted anew.
+fn patch(model: &mut Model, job: JobKey, words: &[Word]) {
+    let Some(known) = model.fleet.job(job) else { return };
+    let names: HashSet<&Arc<str>> = words.iter().map(|w| &w.trial).collect();
+    for row in model.rows.iter_mut().filter(|r| r.job == job && names.contains(&r.name)) {
+        let Some(trial) = known.trials.get(&row.name) else { continue };
+        row.verdict = known.verdict_of(trial);
+        row.looked = super::super::rows::looked(known, trial);
+    }
+    model.ledger.patched = Some(model.now);
+    model.triage.recount(&model.rows);
 }
 
 fn before(model: &Model, target: &Target) -> Option<Held> {
