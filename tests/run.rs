@@ -245,6 +245,9 @@ fn an_engine_that_is_not_there_is_said_before_anything_is_made() {
     assert!(!yard.dir().exists());
 }
 
+/// Tests that ran, and one that failed: with silent ones a person would have to look.
+const FAIL: &str = "echo '=== 1 failed, 2 passed in 0.12s ==='; echo 0 > \"$LOGS_DIR/verifier/reward.txt\"";
+
 #[test]
 fn one_trial_goes_first_and_stops_a_job_whose_surroundings_are_wrong() {
     let sick = "[environment.healthcheck]\ncommand = \"false\"\nretries = 1\ninterval_sec = 0.1";
@@ -255,8 +258,7 @@ fn one_trial_goes_first_and_stops_a_job_whose_surroundings_are_wrong() {
     assert!(text.contains("HealthcheckError: nothing else begins") && text.contains("2 never began"), "{text}");
     assert_eq!(yard.results().len(), 1);
     // A failure on its merits is none of that.
-    let yard =
-        Yard::new().task("a", "true", "echo 0 > \"$LOGS_DIR/verifier/reward.txt\"", "").task("b", "true", PASS, "");
+    let yard = Yard::new().task("a", "true", FAIL, "").task("b", "true", PASS, "");
     let out = yard.run(&["--smoke"]);
     assert_eq!(out.status.code(), Some(0), "{}", stdout(&out));
     assert_eq!(yard.results().len(), 2);
