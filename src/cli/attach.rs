@@ -18,7 +18,7 @@ use crate::app::helm::Side;
 use crate::app::runtime::{Left, Steering};
 use crate::follow::discover::trial_in_job;
 use crate::follow::{Control, Follower, Options};
-use crate::job::JobEvent;
+use crate::job::{AlarmLimits, JobEvent, Stamp, time};
 use crate::tty::TtyError;
 
 /// Arguments of `attach`.
@@ -38,6 +38,25 @@ pub struct Attach {
     /// Which of two scored trials of one slot counts
     #[arg(long, value_enum, default_value = "earlier")]
     pub rule: RuleArg,
+    /// When the time around the job is over (a batch job's limit, say): a time with or without zone, or
+    /// +2h30m from now; what may end later needs you
+    #[arg(long, value_name = "TIME", value_parser = moment)]
+    pub deadline: Option<Stamp>,
+}
+
+/// A point in time: RFC 3339, local time without a zone, or `+` and how long from now.
+///
+/// # Errors
+/// What is allowed.
+pub fn moment(text: &str) -> Result<Stamp, String> {
+    let wrong = || "a time such as 2026-11-30T18:00:00Z, 2026-11-30T18:00 or +2h30m".to_string();
+    match text.strip_prefix('+') {
+        Some(span) => {
+            let span: jiff::SignedDuration = span.parse().map_err(|_| wrong())?;
+            Stamp::now().checked_add(span).map_err(|_| wrong())
+        }
+        None => time::parse(text).map(|read| read.at).ok_or_else(wrong),
+    }
 }
 
 /// A number of seconds between 0.1 and a day.
@@ -65,7 +84,14 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
     }
     if !std::io::stdout().is_terminal() {
         // Lines for a pipe or a log: the same report again whenever something changed.
-        let args = StatusArgs { dirs: args.dirs.clone(), json: false, plain: true, watch: true, poll: args.poll };
+        let args = StatusArgs {
+            dirs: args.dirs.clone(),
+            json: false,
+            plain: true,
+            watch: true,
+            poll: args.poll,
+            deadline: args.deadline,
+        };
         return super::status::run(&args);
     }
     let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
@@ -89,6 +115,7 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
             prepare,
             leave: None,
             steering: Some((Side::Attached, steering)),
+            deadline: args.deadline,
         },
     ))
 }
@@ -105,7 +132,7 @@ pub fn on_screen(
     // Nothing is steered here, but what is said of trials is written down.
     let (news, heard) = channel(QUEUE);
     let steering = Some((Side::Reader, Steering { helm: Box::new(Desk::new(news)), news: heard }));
-    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering }))
+    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering, deadline: None }))
 }
 
 /// What is watched, and how.
@@ -122,6 +149,8 @@ pub struct Watched {
     pub leave: Option<tokio::sync::oneshot::Receiver<()>>,
     /// What can be steered from it.
     pub steering: Option<(Side, Steering)>,
+    /// When the time around the jobs is over.
+    pub deadline: Option<Stamp>,
 }
 
 /// Follows directories on the screen until it is left; says how.
@@ -129,7 +158,7 @@ pub struct Watched {
 /// # Errors
 /// When there is no screen, or nothing to follow with.
 pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
-    let Watched { dirs, poll, counting, prepare, leave, steering } = watched;
+    let Watched { dirs, poll, counting, prepare, leave, steering, deadline } = watched;
     let poll = poll.map(Duration::from_secs_f64);
     let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
     let follower = Follower::new(dirs, options);
@@ -138,7 +167,7 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
     let (news, jobs) = channel::<Vec<JobEvent>>(QUEUE);
     let classes = news.clone();
     let classifier = super::classes::of_everybody();
-    let limits = classifier.alarm_limits();
+    let limits = AlarmLimits { deadline, ..classifier.alarm_limits() };
     let prepare: screen::Prepare = Box::new(move |model| {
         model.fleet.alarm_limits = limits;
         prepare(model)

@@ -38,6 +38,10 @@ pub struct StatusArgs {
     /// With --watch: look every SECONDS instead of waiting for file events
     #[arg(long, value_name = "SECONDS", value_parser = super::attach::seconds, requires = "watch")]
     pub poll: Option<f64>,
+    /// When the time around the job is over (a batch job's limit, say): a time with or without zone, or
+    /// +2h30m from now; what may end later needs a person
+    #[arg(long, value_name = "TIME", value_parser = super::attach::moment)]
+    pub deadline: Option<Stamp>,
 }
 
 /// The shortest time between two reports of `--watch`.
@@ -48,7 +52,7 @@ const QUEUE: usize = 64;
 /// Runs the command; the exit code.
 pub fn run(args: &StatusArgs) -> u8 {
     let classifier = match classes::load(None) {
-        Ok(classifier) => classifier,
+        Ok(classifier) => classifier.until(args.deadline),
         Err(error) => {
             load::complain("status", &[error.to_string()]);
             return USAGE;

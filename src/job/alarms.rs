@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::class::{Class, Classification, Flag};
+use super::eta::{self, Eta};
 use super::fleet::{Job, StateKind};
 use super::phase::{self, Phase};
 use super::text::mask_secrets;
@@ -46,6 +47,10 @@ pub struct Limits {
     pub slow_start_seconds: f64,
     /// An agent at work for more than this share of its limit is over its budget.
     pub over_budget_share: f64,
+    /// So many ended trials at least, and every one of them at its limit without being solved.
+    pub all_timeouts: u32,
+    /// When what is around the job ends, a batch job's time limit say; the operator's word.
+    pub deadline: Option<Stamp>,
 }
 
 impl Default for Limits {
@@ -66,6 +71,8 @@ impl Default for Limits {
             not_started_seconds: 600.0,
             slow_start_seconds: 600.0,
             over_budget_share: 1.1,
+            all_timeouts: 3,
+            deadline: None,
         }
     }
 }
@@ -100,6 +107,9 @@ pub fn of_job(job: &Job, limits: &Limits, now: Stamp) -> Vec<Alarm> {
     out.extend(config(&ended));
     out.extend(burst(&ended, limits));
     out.extend(flags(&ended));
+    let eta = eta::of_job(job, now);
+    out.extend(deadline(eta.as_ref(), limits, now));
+    out.extend(all_timeouts(job, &ended, eta.as_ref(), limits));
     out.extend(slow(job, limits, now));
     out
 }
@@ -244,6 +254,52 @@ fn burst(ended: &[Ended<'_>], limits: &Limits) -> Option<Alarm> {
         subs.join(", "),
     );
     Some(Alarm { kind: WarningKind::InfraBurst, message, trial: Some(first.1.trial.name.clone()) })
+}
+
+/// What is left ends after the time that there is.
+fn deadline(eta: Option<&Eta>, limits: &Limits, now: Stamp) -> Option<Alarm> {
+    let (eta, deadline) = (eta?, limits.deadline?);
+    let rest = deadline.duration_since(now).as_secs_f64();
+    let over = |seconds: Option<f64>| seconds.filter(|s| *s > rest);
+    let words = |seconds: f64| time::words(seconds.max(0.0));
+    let time = if rest > 0.0 { format!("{} are left", words(rest)) } else { "it is over".to_string() };
+    let message = match (over(eta.low_s), over(eta.high_s)) {
+        (Some(low), _) => format!(
+            "the job will not end before {deadline:.0}: {time}, and it takes {} more at the pace so far; more time, or \
+             stop it in order before",
+            words(low)
+        ),
+        (None, Some(high)) => format!(
+            "the job may not end before {deadline:.0}: {time}, and it takes {} more if every trial uses up its limits",
+            words(high)
+        ),
+        (None, None) => return None,
+    };
+    Some(Alarm { kind: WarningKind::Deadline, message, trial: None })
+}
+
+/// Nothing was solved, and everything took all its time: no failure of single trials.
+fn all_timeouts(job: &Job, ended: &[Ended<'_>], eta: Option<&Eta>, limits: &Limits) -> Option<Alarm> {
+    let late = |e: &Ended<'_>| {
+        let result = e.trial.result.as_deref();
+        result.is_some_and(|r| {
+            r.exception_type().is_some_and(|kind| &**kind == "AgentTimeoutError") && r.rewards.primary() != Some(1.0)
+        })
+    };
+    if ended.len() < limits.all_timeouts.max(1) as usize || !ended.iter().all(late) {
+        return None;
+    }
+    let planned = job.facts.n_planned().map_or("-".to_string(), |(n, _)| n.to_string());
+    let rest = match eta.and_then(|eta| eta.high_s) {
+        Some(high) => format!("; worst case for the rest: {}", time::words(high)),
+        None => String::new(),
+    };
+    let message = format!(
+        "all {} ended of {planned} planned trials ran into the agent's time limit unsolved{rest}: look at the model's \
+         server and its pace before more trials go the same way",
+        ended.len()
+    );
+    Some(Alarm { kind: WarningKind::AllTimeouts, message, trial: ended.first().map(|e| e.trial.name.clone()) })
 }
 
 fn flags(ended: &[Ended<'_>]) -> Vec<Alarm> {

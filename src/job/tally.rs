@@ -131,6 +131,8 @@ pub struct TokenSum {
     pub known: u64,
     /// Trials with a result.
     pub of: u64,
+    /// What chosen trials that are at work used so far, by their trajectories; not in `sum`.
+    pub live: Tokens,
 }
 
 /// The whole count.
@@ -429,6 +431,13 @@ impl Count<'_> {
             tokens.of += 1;
             tokens.known += u64::from(result.tokens.input.is_some() || result.tokens.output.is_some());
             tokens.sum.add(&result.tokens);
+        }
+        for i in self.merged.iter().filter_map(|m| m.by) {
+            let running = self.phases.get(i).is_some_and(|phase| phase.is_running());
+            let trajectory = self.known.get(i).and_then(|k| k.trial.evidence.as_ref()?.trajectory);
+            if let Some(progress) = trajectory.filter(|_| running) {
+                tokens.live.add(&progress.tokens);
+            }
         }
         let corrected = self.corrected();
         let scores = scores::all(&scores::Input {

@@ -35,6 +35,10 @@ pub enum WarningKind {
     SlowStart,
     /// An agent that works beyond its limit.
     OverBudget,
+    /// Every ended trial ran into its limit unsolved.
+    AllTimeouts,
+    /// What is left may take longer than there is time.
+    Deadline,
     /// A pass that a person should look at.
     SuspiciousPass,
     /// Few tokens or episodes in a long timeout.
@@ -87,6 +91,8 @@ impl WarningKind {
             WarningKind::NotStarted => "not_started",
             WarningKind::SlowStart => "slow_start",
             WarningKind::OverBudget => "over_budget",
+            WarningKind::AllTimeouts => "all_timeouts",
+            WarningKind::Deadline => "deadline",
             WarningKind::SuspiciousPass => "suspicious_pass",
             WarningKind::FewTokens => "few_tokens",
             WarningKind::TerminalKilled => "terminal_killed",

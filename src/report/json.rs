@@ -8,7 +8,7 @@
 //! | `trials[]` | every trial directory and every planned slot without one, in order of job, slot (those without last), chosen first, start, name; see below |
 //! | `totals` | over chosen trials: `planned`, `finished` (results that are not phantoms), `graded` (a primary reward that is a number), `passed`, `partial`, `failed`, `errored` (any exception, those of steps included), `no_reward` (finished, no primary reward), `cancelled`, `phantom`, `orphaned`, `unreadable`; and `duplicate`, the states left out because the same trial is counted elsewhere |
 //! | `scores[]` | `name`, `numerator` (trials or a sum of rewards; null when no finite number), `denominator`, `value` (null for denominator 0), `ci95` ([low, high], Wilson; null where the numerator is no count), `rule` in words |
-//! | `tokens` | over chosen trials with a result: `input` (cached ones included), `cache`, `output` (sums of what was reported, null when nothing was), `known` (trials that reported input or output), `of` (trials with a result) |
+//! | `tokens` | over chosen trials with a result: `input` (cached ones included), `cache`, `output` (sums of what was reported, null when nothing was), `known` (trials that reported input or output), `of` (trials with a result); `live` (`input`, `cache`, `output` of the trials at work so far, not in the sums; left out where nothing is known) |
 //! | `cost` | over chosen trials with a result: `usd` (null when none reported one), `known`, `of` |
 //! | `wall` | `started_at` of the first chosen trial, `finished_at` of the last, `seconds` between them |
 //! | `times` | over chosen trials with a result, for `trial` and its phases `environment_setup`, `agent_setup`, `agent`, `verifier`: `known` trials, `sum_s`, `median_s`, `max_s` in seconds, null when known of none |
@@ -50,7 +50,7 @@ use crate::job::eta::Eta;
 use crate::job::tally::{Place, Row, Tally};
 use crate::job::text::{json_for_terminal, mask_secrets};
 use crate::job::warnings::Attention;
-use crate::job::{Fleet, RewardValue, Rewards, Stamp, Verdict, slots};
+use crate::job::{Fleet, RewardValue, Rewards, Stamp, Tokens, Verdict, slots};
 
 /// What only `status` adds.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,6 +147,10 @@ pub(super) fn common(tally: &Tally) -> Common<'_> {
             output: tally.tokens.sum.output,
             known: tally.tokens.known,
             of: tally.tokens.of,
+            live: (!tally.tokens.live.is_unknown()).then_some({
+                let Tokens { input, cache, output } = tally.tokens.live;
+                LiveTokensJson { input, cache, output }
+            }),
         },
         cost: CostJson { usd: finite(effort.cost.usd), known: effort.cost.known, of: effort.cost.of },
         wall: WallJson { started_at: effort.started, finished_at: effort.finished, seconds: effort.wall_s() },
@@ -359,6 +363,15 @@ pub(super) struct TokensJson {
     pub output: Option<u64>,
     pub known: u64,
     pub of: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live: Option<LiveTokensJson>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LiveTokensJson {
+    pub input: Option<u64>,
+    pub cache: Option<u64>,
+    pub output: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]

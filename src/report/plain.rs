@@ -188,6 +188,11 @@ fn token_line(out: &mut String, tally: &Tally) {
         t.of
     );
     field(out, "tokens", &text);
+    if !t.live.is_unknown() {
+        let text =
+            format!("{} input, {} output by trials at work, so far", tokens(t.live.input), tokens(t.live.output));
+        field(out, "", &text);
+    }
     for (label, text) in effort_lines(tally) {
         field(out, label, &text);
     }

@@ -27,15 +27,19 @@ use std::sync::Arc;
 use self::evidence::Gathered;
 use self::facts::Facts;
 pub use self::rules::{Rules, RulesError};
+use self::source::Source;
 use crate::harbor::Dir;
 use crate::job::policy::ErrorPolicy;
 use crate::job::text::{clean, mask_secrets};
-use crate::job::{AlarmLimits, Class, Classification, Excerpt, Grade, JobFacts, Trial, Verdict, phase};
+use crate::job::{
+    AlarmLimits, Class, Classification, Excerpt, Grade, JobFacts, Stamp, Trial, TrialResult, Verdict, phase, time,
+};
 
 /// Says of each trial what became of it. Cheap to share between threads.
 #[derive(Debug, Clone)]
 pub struct Classifier {
     rules: Arc<Rules>,
+    deadline: Option<Stamp>,
 }
 
 impl Default for Classifier {
@@ -47,7 +51,7 @@ impl Default for Classifier {
 impl Classifier {
     /// With the rules that come with the program.
     pub fn shipped() -> Classifier {
-        Classifier { rules: Arc::new(Rules::shipped()) }
+        Classifier { rules: Arc::new(Rules::shipped()), deadline: None }
     }
 
     /// With the operator's own files before the shipped rules, the first file first.
@@ -55,7 +59,7 @@ impl Classifier {
     /// # Errors
     /// Where a file can not be read or is wrong: file, line, and what is allowed.
     pub fn load(files: &[std::path::PathBuf]) -> Result<Classifier, RulesError> {
-        Ok(Classifier { rules: Arc::new(Rules::load(files)?) })
+        Ok(Classifier { rules: Arc::new(Rules::load(files)?), deadline: None })
     }
 
     /// The rules.
@@ -63,9 +67,14 @@ impl Classifier {
         &self.rules
     }
 
+    /// With the time at which what is around the jobs ends.
+    pub fn until(self, deadline: Option<Stamp>) -> Classifier {
+        Classifier { deadline, ..self }
+    }
+
     /// Thresholds of the alarms.
     pub fn alarm_limits(&self) -> AlarmLimits {
-        self.rules.alarms
+        AlarmLimits { deadline: self.deadline, ..self.rules.alarms }
     }
 
     /// The class of a trial that has a result; of one without, what it is when nobody will write one
@@ -77,11 +86,12 @@ impl Classifier {
         let facts = Facts::of(job, trial, result, &self.rules.alarms, &mut gathered);
         let mut class = self.decide(&facts, result, &mut gathered);
         flags::add(&mut class, &facts, result, trial, &mut gathered, &self.rules.alarms);
+        class.evidence.extend(last_step(result, &mut gathered));
         class.harbor_differs = differs(class.class, result.exception_type().map(|k| &**k));
         class
     }
 
-    fn decide(&self, facts: &Facts, result: &crate::job::TrialResult, gathered: &mut Gathered<'_>) -> Classification {
+    fn decide(&self, facts: &Facts, result: &TrialResult, gathered: &mut Gathered<'_>) -> Classification {
         let made = |class: Class, rule: &str, why: &str, suggested, evidence| Classification {
             result_id: result.id.clone(),
             class,
@@ -123,6 +133,21 @@ impl Classifier {
         evidence.extend(summary(facts.words()));
         made(Class::Unclassified, "nothing", why, Some(Verdict::Inconclusive), evidence)
     }
+}
+
+/// How long before its end an agent at its limit did something last: all of it may have gone into one
+/// thought, or into one command.
+fn last_step(result: &TrialResult, gathered: &mut Gathered<'_>) -> Option<Excerpt> {
+    if result.exception_type().is_none_or(|kind| &**kind != "AgentTimeoutError") {
+        return None;
+    }
+    let end = result.spans.agent.finished?;
+    let text = gathered.texts(Source::Trajectory).last()?;
+    let (_, rest) = text.body.rsplit_once("\"timestamp\"")?;
+    let stamp = rest.trim_start_matches([':', ' ', '\t', '\n', '\r']).strip_prefix('"')?.split('"').next()?;
+    let idle = time::seconds_between(time::parse(stamp)?.at, end)?;
+    let text = format!("last step {} before the agent was stopped", time::words(idle.max(1.0)));
+    Some(Excerpt { path: gathered.texts(Source::Trajectory).last()?.path.clone(), line: None, text: text.into() })
 }
 
 /// What a trial without result is when nobody is left who would write one.

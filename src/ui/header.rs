@@ -305,19 +305,24 @@ fn scores(model: &Model, pen: Pen) -> Vec<Piece> {
 }
 
 fn tokens(model: &Model, pen: Pen) -> Vec<Piece> {
-    let Some(TokenSum { sum, known, of }) = model.derived.tally.as_ref().map(|t| t.tokens) else { return Vec::new() };
-    if of == 0 {
+    let Some(TokenSum { sum, known, of, live }) = model.derived.tally.as_ref().map(|t| t.tokens) else {
         return Vec::new();
-    }
+    };
     let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), short);
-    vec![
+    let live = (!live.is_unknown())
+        .then(|| piece(format!("at work {} in, {} out", number(live.input), number(live.output)), pen.dim(), 3));
+    if of == 0 {
+        return live.into_iter().collect();
+    }
+    let ended = [
         piece(
             format!("tokens {} in, {} cached, {} out", number(sum.input), number(sum.cache), number(sum.output)),
             pen.dim(),
             2,
         ),
         piece(format!("known for {known} of {of}"), pen.dim(), 2),
-    ]
+    ];
+    ended.into_iter().chain(live).collect()
 }
 
 fn attention(model: &Model, pen: Pen, columns: usize, with_tokens: bool) -> Line<'static> {

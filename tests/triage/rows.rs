@@ -91,7 +91,8 @@ fn row_21_a_job_that_never_starts_a_trial() {
 fn open_trial(dir: &Path, name: &str) -> std::path::PathBuf {
     let trial = dir.join(name);
     fs::create_dir_all(&trial).unwrap();
-    let config = serde_json::json!({"task": {"path": "tasks/slow"}, "trial_name": name, "agent": {"name": "terminus-2",
+    let task = name.split("__").next().unwrap();
+    let config = serde_json::json!({"task": {"path": format!("tasks/{task}")}, "trial_name": name, "agent": {"name": "terminus-2",
         "override_timeout_sec": 900.0}});
     fs::write(trial.join("config.json"), config.to_string()).unwrap();
     trial
@@ -150,6 +151,122 @@ fn rows_29_30_57_a_wall_reached_while_thinking() {
     let texts: Vec<&str> = said.evidence.iter().map(|e| &*e.text).collect();
     assert!(texts.iter().any(|t| t.contains("650 output tokens in 3600 s")), "{texts:?}");
     assert!(warning(&fleet, "few_tokens").contains("long timeout"));
+}
+
+#[test]
+fn rows_29_30_how_long_before_the_wall_something_was_done_last() {
+    let trial =
+        Trial::new("wall").raised(At::Agent, "AgentTimeoutError", "Agent execution timed out after 3600.0 seconds");
+    let trial = trial.took(3_600).tokens(Some((90_000, 61_000)), Some(20)).reward(0.0).stdout(PYTEST_FAILED);
+    let (temp, fleet) = one(trial);
+    let path = temp.path().join("row");
+    assert!(class(&fleet, "wall").evidence.iter().all(|e| !e.text.contains("last step")));
+    let end = fleet.jobs()[0].trials["wall__AbCdEfG"].result.as_ref().unwrap().spans.agent.finished.unwrap();
+    let step = |id: u64, at: Stamp| serde_json::json!({"step_id": id, "timestamp": at.to_string(), "source": "agent", "message": "m"});
+    let before = |minutes: u64| end - Duration::from_secs(60 * minutes);
+    let steps = serde_json::json!({"schema_version": "ATIF-v1.7", "session_id": "s",
+        "agent": {"name": "t", "version": "2"}, "steps": [step(1, before(58)), step(2, before(46))]});
+    fs::create_dir_all(path.join("wall__AbCdEfG/agent")).unwrap();
+    fs::write(path.join("wall__AbCdEfG/agent/trajectory.json"), steps.to_string()).unwrap();
+    let fleet = classified(&path);
+    let last = class(&fleet, "wall").evidence.iter().find(|e| e.text.contains("last step")).unwrap().clone();
+    assert_eq!(&*last.path, "agent/trajectory.json");
+    assert!(last.text.contains("46 m"), "{last:?}");
+}
+
+/// Three of five trials at their wall, one more at work, under limits of an hour and ten minutes.
+fn walls(root: &Path) -> Fleet {
+    let wall = |n: u32| {
+        Trial::new(&format!("wall-{n}"))
+            .raised(At::Agent, "AgentTimeoutError", "Agent execution timed out after 10800.0 seconds")
+            .took(10_800)
+            .reward(0.0)
+            .stdout(PYTEST_FAILED)
+    };
+    let dir = planned(root, "row", &[wall(1), wall(2), wall(3)], 5, false);
+    let trial = open_trial(&dir, "slow__AbCdEfG");
+    let config = serde_json::json!({"task": {"path": "tasks/slow"}, "trial_name": "slow__AbCdEfG",
+        "agent": {"name": "terminus-2", "override_timeout_sec": 10800.0}, "verifier": {"override_timeout_sec": 600.0}});
+    fs::write(trial.join("config.json"), config.to_string()).unwrap();
+    alive(&dir)
+}
+
+#[test]
+fn row_23_nothing_but_timeouts_is_an_alarm_with_the_worst_case() {
+    let temp = tempfile::tempdir().unwrap();
+    let fleet = walls(temp.path());
+    let found = alarms_of(&fleet, Stamp::now());
+    let alarm = found.iter().find(|a| a.kind.word() == "all_timeouts").unwrap_or_else(|| panic!("{found:?}"));
+    assert!(alarm.message.contains("all 3 ended of 5 planned"), "{alarm:?}");
+    assert!(alarm.message.contains("worst case for the rest: "), "{alarm:?}");
+    // One that was solved at its wall, and it is no alarm.
+    let mut solved = fleet.jobs()[0].trials["wall-2__AbCdEfG"].clone();
+    let mut result = (**solved.result.as_ref().unwrap()).clone();
+    result.rewards = pilothouse::job::Rewards::Keys(vec![("reward".into(), pilothouse::job::RewardValue::Number(1.0))]);
+    solved.result = Some(result.into());
+    let mut fleet = fleet;
+    let key = fleet.jobs()[0].key;
+    fleet.apply(pilothouse::job::JobEvent::Trial(key, Box::new(solved)));
+    assert!(alarms_of(&fleet, Stamp::now()).iter().all(|a| a.kind.word() != "all_timeouts"));
+}
+
+#[test]
+fn row_24_a_trial_that_nobody_will_finish_is_orphaned_and_left_as_it_is() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = planned(temp.path(), "row", &[], 1, false);
+    let trial = open_trial(&dir, "later-0__AbCdEfG");
+    age(&trial.join("config.json"), 40 * 86_400);
+    for name in ["config.json", "lock.json", "result.json"] {
+        age(&dir.join(name), 40 * 86_400);
+    }
+    age(&trial, 40 * 86_400);
+    age(&dir, 40 * 86_400);
+    let before = fs::read(trial.join("config.json")).unwrap();
+    let (document, code) = run(&["triage", "--json", dir.to_str().unwrap()]);
+    let only = &document["trials"][0];
+    assert_eq!((only["class"].as_str(), code), (Some("orphaned"), 1), "{document}");
+    assert_eq!(fs::read(trial.join("config.json")).unwrap(), before);
+    assert_eq!(fs::read_dir(&trial).unwrap().count(), 1, "nothing is made or removed");
+}
+
+#[test]
+fn row_33_a_job_that_outlasts_the_time_around_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let fleet = walls(temp.path());
+    let now = Stamp::now();
+    let with = |hours: u64| {
+        let deadline = Some(now + Duration::from_secs(3_600 * hours));
+        let found = alarms::of_job(&fleet.jobs()[0], &AlarmLimits { deadline, ..AlarmLimits::default() }, now);
+        found.into_iter().find(|a| a.kind.word() == "deadline").map(|a| a.message)
+    };
+    assert!(with(1).unwrap().contains("will not end before"), "{:?}", with(1));
+    assert_eq!(with(100), None);
+    // The option takes a time or a span, and says so.
+    let dir = temp.path().join("row");
+    let dir = dir.to_str().unwrap();
+    assert!(matches!(run(&["status", "--json", "--deadline", "+2h30m", dir]).1, 0 | 1));
+    assert!(matches!(run(&["status", "--json", "--deadline", "2026-11-30T18:00:00Z", dir]).1, 0 | 1));
+    assert_eq!(run(&["status", "--json", "--deadline", "soon", dir]).1, 2);
+}
+
+#[test]
+fn row_56_tokens_of_trials_at_work_are_summed_as_they_grow() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = planned(temp.path(), "row", &[], 2, false);
+    for (name, output) in [("later-0__AbCdEfG", 650), ("later-1__AbCdEfG", 1_200)] {
+        let trial = open_trial(&dir, name);
+        fs::create_dir_all(trial.join("agent")).unwrap();
+        let steps = serde_json::json!({"schema_version": "ATIF-v1.7", "session_id": "s",
+            "agent": {"name": "t", "version": "2"}, "final_metrics": {"total_prompt_tokens": 40_000,
+            "total_completion_tokens": output},
+            "steps": [{"step_id": 1, "timestamp": Stamp::now().to_string(), "source": "user", "message": "x"},
+                {"step_id": 2, "timestamp": Stamp::now().to_string(), "source": "agent", "message": "y"}]});
+        fs::write(trial.join("agent/trajectory.json"), steps.to_string()).unwrap();
+    }
+    let fleet = alive(&dir);
+    let tokens = tally::count_side_by_side(&fleet, Rule::default(), Stamp::now()).tokens;
+    assert_eq!((tokens.live.input, tokens.live.output), (Some(80_000), Some(1_850)), "{tokens:?}");
+    assert_eq!((tokens.sum.output, tokens.of), (None, 0), "what is at work is no part of what has ended");
 }
 
 #[test]

@@ -140,6 +140,7 @@ fn show(
             }),
             leave: Some(leave),
             steering: Some((Side::Owner, steering)),
+            deadline: None,
         };
         attach::watch(&common, watched)
     });
