@@ -47,6 +47,8 @@ pub struct Limits {
     pub slow_start_seconds: f64,
     /// An agent at work for more than this share of its limit is over its budget.
     pub over_budget_share: f64,
+    /// An agent at work whose trial wrote nothing for so many seconds.
+    pub silent_seconds: f64,
     /// So many ended trials at least, and every one of them at its limit without being solved.
     pub all_timeouts: u32,
     /// When what is around the job ends, a batch job's time limit say; the operator's word.
@@ -71,6 +73,7 @@ impl Default for Limits {
             not_started_seconds: 600.0,
             slow_start_seconds: 600.0,
             over_budget_share: 1.1,
+            silent_seconds: 1800.0,
             all_timeouts: 3,
             deadline: None,
         }
@@ -378,6 +381,15 @@ fn slow(job: &Job, limits: &Limits, now: Stamp) -> Vec<Alarm> {
                 }
             }
             Phase::AgentRunning(_) => {
+                if let Some(quiet) = evidence.newest.map(age).filter(|quiet| *quiet >= limits.silent_seconds) {
+                    let message = format!(
+                        "{}: nothing was written for {} while its agent works: a command that does not return, or a \
+                         model that does not answer; look at its terminal and at the model's server",
+                        trial.name,
+                        time::words(quiet)
+                    );
+                    out.push(Alarm { kind: WarningKind::Silent, message, trial: Some(trial.name.clone()) });
+                }
                 let began = evidence.trajectory.and_then(|p| p.first_step);
                 let (Some(began), Some(limit)) = (began, trial.limits.agent) else { continue };
                 if age(began) >= limit * limits.over_budget_share + 60.0 {

@@ -35,6 +35,8 @@ pub enum WarningKind {
     SlowStart,
     /// An agent that works beyond its limit.
     OverBudget,
+    /// A trial at work wrote nothing for long.
+    Silent,
     /// Every ended trial ran into its limit unsolved.
     AllTimeouts,
     /// What is left may take longer than there is time.
@@ -91,6 +93,7 @@ impl WarningKind {
             WarningKind::NotStarted => "not_started",
             WarningKind::SlowStart => "slow_start",
             WarningKind::OverBudget => "over_budget",
+            WarningKind::Silent => "silent",
             WarningKind::AllTimeouts => "all_timeouts",
             WarningKind::Deadline => "deadline",
             WarningKind::SuspiciousPass => "suspicious_pass",

@@ -99,6 +99,29 @@ fn open_trial(dir: &Path, name: &str) -> std::path::PathBuf {
 }
 
 #[test]
+fn row_22_an_agent_that_writes_nothing_for_hours() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = planned(temp.path(), "row", &[], 1, false);
+    let trial = open_trial(&dir, "later-0__AbCdEfG");
+    fs::create_dir_all(trial.join("agent")).unwrap();
+    let begin = Stamp::now() - Duration::from_secs(7_500);
+    let steps = serde_json::json!({"schema_version": "ATIF-v1.7", "session_id": "s", "agent": {"name": "t", "version": "2"},
+        "steps": [{"step_id": 1, "timestamp": begin.to_string(), "source": "user", "message": "x"},
+            {"step_id": 2, "timestamp": begin.to_string(), "source": "agent", "message": "y"}]});
+    fs::write(trial.join("agent/trajectory.json"), steps.to_string()).unwrap();
+    let quiet = |seconds| {
+        for path in ["config.json", "agent/trajectory.json", "agent", ""] {
+            age(&trial.join(path), seconds);
+        }
+        let found = alarms_of(&alive(&dir), Stamp::now());
+        found.into_iter().find(|a| a.kind.word() == "silent").map(|a| a.message)
+    };
+    let said = quiet(7_400).unwrap();
+    assert!(said.contains("later-0__AbCdEfG") && said.contains("2 h 3 m"), "{said}");
+    assert_eq!(quiet(600), None);
+}
+
+#[test]
 fn row_25_an_environment_that_does_not_come_up() {
     let temp = tempfile::tempdir().unwrap();
     let dir = planned(temp.path(), "row", &[], 1, false);

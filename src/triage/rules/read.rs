@@ -51,6 +51,7 @@ struct RawAlarms {
     not_started_seconds: Option<f64>,
     slow_start_seconds: Option<f64>,
     over_budget_share: Option<f64>,
+    silent_seconds: Option<f64>,
     all_timeouts: Option<u32>,
 }
 
@@ -193,6 +194,7 @@ fn set(alarms: &mut AlarmLimits, raw: &RawAlarms) {
     put(&mut alarms.not_started_seconds, raw.not_started_seconds);
     put(&mut alarms.slow_start_seconds, raw.slow_start_seconds);
     put(&mut alarms.over_budget_share, raw.over_budget_share);
+    put(&mut alarms.silent_seconds, raw.silent_seconds);
     put(&mut alarms.all_timeouts, raw.all_timeouts);
 }
 
