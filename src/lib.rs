@@ -16,7 +16,7 @@
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `journal`, `follow`, `environment` |
-//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow` |
+//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow`, `audit`, `triage`, `journal`, `requeue` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
 //! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
 //! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |

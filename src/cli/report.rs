@@ -1,16 +1,14 @@
 //! `pilothouse report`: one file to publish.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::Value;
 
-use super::tally::{HowArg, RuleArg, classified};
+use super::tally::Counted;
 use super::{USAGE, load};
 use crate::harbor::{Dir, particulars};
-use crate::job::merge::How;
-use crate::job::tally::{self, Options, Place, Tally};
+use crate::job::tally::{self, Place, Tally};
 use crate::job::{Fleet, Harness, Job};
 use crate::report::publish::{self, Particulars};
 use crate::scheduler::trial::NOTE;
@@ -22,18 +20,9 @@ use crate::scheduler::trial::NOTE;
 /// together without --as, 3 infra errors are among the trials that count.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArgs {
-    /// Job dirs, or directories of job dirs
-    #[arg(required = true, value_name = "DIR")]
-    pub dirs: Vec<PathBuf>,
-    /// How different jobs go together; chosen from their plans if not given
-    #[arg(long = "as", value_enum, value_name = "HOW")]
-    pub how: Option<HowArg>,
-    /// Which of two scored trials of one slot counts
-    #[arg(long, value_enum, default_value = "earlier")]
-    pub rule: RuleArg,
-    /// Rules of classes to be asked first, in the form of error-classes.toml
-    #[arg(long, value_name = "FILE")]
-    pub classes: Option<PathBuf>,
+    /// What is counted
+    #[command(flatten)]
+    pub counted: Counted,
     /// Print markdown (the default)
     #[arg(long, conflicts_with = "json")]
     pub markdown: bool,
@@ -53,8 +42,7 @@ const KEPT: usize = 200;
 
 /// Runs the command; the exit code.
 pub fn run(args: &ReportArgs) -> u8 {
-    let Some(fleet) = classified("report", &args.dirs, args.classes.as_ref()) else { return USAGE };
-    let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
+    let Some((fleet, options)) = args.counted.read("report") else { return USAGE };
     let tally = match tally::count(&fleet, &options, load::now()) {
         Ok(tally) => tally,
         Err(refusal) => {

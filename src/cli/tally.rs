@@ -20,6 +20,17 @@ use crate::report::{json, markdown, plain};
 /// together without --as, 3 infra errors are among the trials that count.
 #[derive(Debug, Clone, Args)]
 pub struct TallyArgs {
+    /// What is counted
+    #[command(flatten)]
+    pub counted: Counted,
+    /// Form of the report
+    #[command(flatten)]
+    pub format: TallyFormat,
+}
+
+/// What is counted, and how.
+#[derive(Debug, Clone, Args)]
+pub struct Counted {
     /// Job dirs, or directories of job dirs
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
@@ -32,9 +43,14 @@ pub struct TallyArgs {
     /// Rules of classes to be asked first, in the form of error-classes.toml
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
-    /// Form of the report
-    #[command(flatten)]
-    pub format: TallyFormat,
+}
+
+impl Counted {
+    /// The jobs with their classes, and how they are counted. None after what is wrong was said.
+    pub fn read(&self, command: &str) -> Option<(Fleet, Options)> {
+        let fleet = classified(command, &self.dirs, self.classes.as_ref())?;
+        Some((fleet, Options { how: self.how.map(How::from), rule: self.rule.into() }))
+    }
 }
 
 /// Form of the report; plain if none is given.
@@ -111,8 +127,7 @@ pub fn classified(command: &str, dirs: &[PathBuf], rules: Option<&PathBuf>) -> O
 
 /// Runs the command; the exit code.
 pub fn run(args: &TallyArgs) -> u8 {
-    let Some(fleet) = classified("tally", &args.dirs, args.classes.as_ref()) else { return USAGE };
-    let options = Options { how: args.how.map(How::from), rule: args.rule.into() };
+    let Some((fleet, options)) = args.counted.read("tally") else { return USAGE };
     let tally = match tally::count(&fleet, &options, load::now()) {
         Ok(tally) => tally,
         Err(refusal) => {

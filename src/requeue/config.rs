@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 
 use crate::harbor::run_config::{is_sensitive_name, template_name};
 
-/// Fields that a trial's config shares with its job's.
-const SHARED: [&str; 14] = [
+/// Fields that a trial takes over from its job, beside the version of the schema.
+pub(super) const FROM_JOB: [&str; 13] = [
     "install_only",
     "timeout_multiplier",
     "agent_timeout_multiplier",
@@ -25,8 +25,8 @@ const SHARED: [&str; 14] = [
     "artifacts",
     "extra_instruction_paths",
     "extra_instructions",
-    "schema_version",
 ];
+const VERSION: &str = "schema_version";
 /// Fields of a trial's config that say which trial it is.
 const IDENTITY: [&str; 5] = ["task", "trial_name", "trials_dir", "job_id", "schema_version"];
 /// Where agents keep the address of their model, by preference.
@@ -109,7 +109,7 @@ pub fn of_lock(lock: &Value, job: &Value) -> Option<Value> {
     let fit: Vec<&&Value> = agents.iter().filter(named).collect();
     let [agent] = fit.as_slice() else { return None };
     let mut out = Map::new();
-    for field in SHARED {
+    for field in FROM_JOB.into_iter().chain([VERSION]) {
         if let Some(value) = job.get(field) {
             out.insert(field.to_string(), value.clone());
         }
@@ -140,7 +140,7 @@ pub fn build(job: Option<&Value>, trial: &Value, tasks: Vec<Value>, change: &Cha
     if let Some(old) = job {
         drift(old, trial, &mut out);
     }
-    for field in SHARED {
+    for field in FROM_JOB.into_iter().chain([VERSION]) {
         match trial.get(field) {
             Some(value) => config.insert(field.to_string(), value.clone()),
             // A sparse config leaves out what is at its default.
@@ -202,8 +202,8 @@ pub fn build(job: Option<&Value>, trial: &Value, tasks: Vec<Value>, change: &Cha
 /// What the job's config says now, and did not when the trials were run.
 fn drift(job: &Value, trial: &Value, out: &mut Built) {
     let null = Value::Null;
-    for field in SHARED.iter().filter(|f| **f != "schema_version") {
-        for (path, was, now) in unlike(field, trial.get(*field).unwrap_or(&null), job.get(*field).unwrap_or(&null)) {
+    for field in FROM_JOB {
+        for (path, was, now) in unlike(field, trial.get(field).unwrap_or(&null), job.get(field).unwrap_or(&null)) {
             out.differs.push(kept(&path, &was, &now));
         }
     }

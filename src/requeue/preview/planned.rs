@@ -8,24 +8,7 @@ use serde_json::{Map, Value, json};
 use super::canon::{canon, filled, plain};
 use crate::harbor::run_config::{HarborVersion, default_excludes};
 use crate::harbor::task::{Selection, Task as LocalTask, list};
-use crate::requeue::config::{Difference, unlike};
-
-/// Fields that a trial takes over from its job.
-const FROM_JOB: [&str; 13] = [
-    "install_only",
-    "timeout_multiplier",
-    "agent_timeout_multiplier",
-    "verifier_timeout_multiplier",
-    "agent_setup_timeout_multiplier",
-    "environment_build_timeout_multiplier",
-    "environment",
-    "verifier",
-    "user_agent",
-    "override_error_policy",
-    "artifacts",
-    "extra_instruction_paths",
-    "extra_instructions",
-];
+use crate::requeue::config::{Difference, FROM_JOB, unlike};
 
 /// A task that is planned.
 #[derive(Debug, Clone)]
