@@ -7,6 +7,8 @@ mod support;
 mod keys;
 #[path = "e2e/leave.rs"]
 mod leave;
+#[path = "e2e/replay.rs"]
+mod replay;
 #[path = "e2e/sizes.rs"]
 mod sizes;
 #[path = "e2e/steady.rs"]

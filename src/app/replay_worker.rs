@@ -358,6 +358,10 @@ impl Session {
         self.note = None;
         self.working = true;
         self.preview = None;
+        // Where it was to open is older than the operator's word.
+        if !matches!(request, Request::Toggle | Request::Faster(_) | Request::IdleCap) {
+            (self.wanted_episode, self.wanted_moment) = (None, None);
+        }
         match request {
             Request::Open(_) | Request::Close => {}
             Request::Toggle => self.player.toggle(),

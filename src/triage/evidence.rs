@@ -1,7 +1,8 @@
 //! The files of one trial as evidence: opened on demand, never through a link, by heads and tails.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -69,6 +70,8 @@ pub(super) struct Search {
 #[derive(Debug)]
 pub struct Gathered<'t> {
     dir: Option<Dir>,
+    /// What lies in it, read once: most of what is asked for is not there. None where that is not known.
+    top: OnceCell<Option<BTreeSet<OsString>>>,
     trial: &'t Trial,
     result: &'t TrialResult,
     texts: BTreeMap<Source, Vec<Text>>,
@@ -81,7 +84,28 @@ pub struct Gathered<'t> {
 impl<'t> Gathered<'t> {
     /// Of a trial's directory; without one only the result speaks.
     pub fn new(dir: Option<Dir>, trial: &'t Trial, result: &'t TrialResult) -> Gathered<'t> {
-        Gathered { dir, trial, result, texts: BTreeMap::new(), places: None, particulars: None, ctrf: None }
+        Gathered {
+            dir,
+            top: OnceCell::new(),
+            trial,
+            result,
+            texts: BTreeMap::new(),
+            places: None,
+            particulars: None,
+            ctrf: None,
+        }
+    }
+
+    /// The trial's directory, where it holds the first part of a path.
+    fn with(&self, rel: &str) -> Option<&Dir> {
+        let dir = self.dir.as_ref()?;
+        let first = rel.split('/').next().unwrap_or_default();
+        self.top(dir).is_none_or(|names| names.contains(OsStr::new(first))).then_some(dir)
+    }
+
+    fn top(&self, dir: &Dir) -> Option<&BTreeSet<OsString>> {
+        let list = || Some(dir.list().ok()?.into_iter().map(|entry| entry.name).collect());
+        self.top.get_or_init(list).as_ref()
     }
 
     /// The texts of a source.
@@ -95,30 +119,33 @@ impl<'t> Gathered<'t> {
 
     /// The first lines that fit a search, as excerpts; None when there are too few.
     pub(super) fn find(&mut self, search: &Search) -> Option<Vec<Excerpt>> {
-        let regex = search.pattern.regex()?;
-        let but = match &search.but {
-            Some(but) => Some(but.regex()?),
-            None => None,
-        };
         for source in &search.sources {
             self.texts(*source);
-            let Some(texts) = self.texts.get(source) else { continue };
+            // Compiled only where there is something to read.
+            let Some(texts) = self.texts.get(source).filter(|texts| !texts.is_empty()) else { continue };
+            let regex = search.pattern.regex()?;
             let mut found: Vec<(usize, usize)> = Vec::new();
             for (index, text) in texts.iter().enumerate() {
                 let from = search.tail.map_or(0, |lines| tail_start(&text.body, lines));
                 let Some(part) = text.body.get(from..) else { continue };
                 let mut last_line = usize::MAX;
-                for hit in regex.find_iter(part) {
-                    let (start, end) = line_around(&text.body, from + hit.start());
+                for hit in regex.find_iter(part.as_bytes()) {
+                    // Bytes are matched: it may begin within a character.
+                    let mut hit = from + hit.start();
+                    while !text.body.is_char_boundary(hit) {
+                        hit -= 1;
+                    }
+                    let (start, end) = line_around(&text.body, hit);
                     if start == last_line {
                         continue;
                     }
                     last_line = start;
                     let line = text.body.get(start..end).unwrap_or_default();
-                    if but.is_some_and(|but| but.is_match(line)) {
+                    let but = search.but.as_ref().and_then(|but| but.regex());
+                    if but.is_some_and(|but| but.is_match(line.as_bytes())) {
                         continue;
                     }
-                    found.push((index, from + hit.start()));
+                    found.push((index, hit));
                     if found.len() >= search.count.max(1) {
                         break;
                     }
@@ -200,7 +227,7 @@ impl<'t> Gathered<'t> {
             return places.clone();
         }
         let mut places = vec![String::new()];
-        if let Some(steps) = self.dir.as_ref().and_then(|d| d.sub("steps").ok()) {
+        if let Some(steps) = self.with("steps").and_then(|d| d.sub("steps").ok()) {
             let mut names = names(&steps, |kind, name| kind == EntryKind::Dir && !name.contains('/'));
             // Steps in the order in which the result names them, where it does.
             if names.len() > 1
@@ -231,7 +258,7 @@ impl<'t> Gathered<'t> {
             let places = self.places();
             let read = |place: String| {
                 let path = format!("{place}verifier/ctrf.json");
-                let bytes = self.dir.as_ref()?.read_all(&path, 4 << 20).ok()?;
+                let bytes = self.with(&path)?.read_all(&path, 4 << 20).ok()?;
                 Some((Arc::from(path), ctrf(&bytes.data).ok()?))
             };
             self.ctrf = Some(places.into_iter().find_map(read));
@@ -242,8 +269,10 @@ impl<'t> Gathered<'t> {
     /// Metadata of a file, in the trial's directory or the first of its steps that has one.
     pub fn meta(&mut self, rel: &str) -> Option<crate::harbor::Meta> {
         let places = self.places();
-        let dir = self.dir.as_ref()?;
-        places.iter().find_map(|place| dir.stat(&format!("{place}{rel}")).ok())
+        places.iter().find_map(|place| {
+            let path = format!("{place}{rel}");
+            self.with(&path)?.stat(&path).ok()
+        })
     }
 
     /// Whether the trial's directory can be looked at and holds this.
@@ -252,7 +281,7 @@ impl<'t> Gathered<'t> {
     }
 
     fn file(&self, rel: &str) -> Vec<Text> {
-        let Some(dir) = &self.dir else { return Vec::new() };
+        let Some(dir) = self.with(rel) else { return Vec::new() };
         let Ok(head) = dir.read(rel, HEAD + TAIL) else { return Vec::new() };
         let text = |bytes: &[u8], base| self.text(rel, &String::from_utf8_lossy(bytes), base);
         if !head.truncated {
@@ -271,7 +300,7 @@ impl<'t> Gathered<'t> {
 
     /// The end of a file.
     fn end(&self, rel: &str) -> Option<Text> {
-        let tail = self.dir.as_ref()?.read_tail(rel, TAIL).ok()?;
+        let tail = self.with(rel)?.read_tail(rel, TAIL).ok()?;
         let skip = if tail.truncated { memchr::memchr(b'\n', &tail.data).map_or(0, |n| n + 1) } else { 0 };
         let before = tail.meta.size.saturating_sub(tail.data.len() as u64) + skip as u64;
         let base = if before == 0 { Base::Line(1) } else { Base::After(before) };
@@ -293,7 +322,7 @@ impl<'t> Gathered<'t> {
         let mut out = Vec::new();
         for place in self.places() {
             let path = format!("{place}{rel}");
-            let Some(dir) = self.dir.as_ref().and_then(|d| d.sub(&path).ok()) else { continue };
+            let Some(dir) = self.with(&path).and_then(|d| d.sub(&path).ok()) else { continue };
             let fits = |kind, name: &str| {
                 kind == EntryKind::File
                     && is_log(name)
@@ -310,7 +339,7 @@ impl<'t> Gathered<'t> {
         let mut out = self.logs("agent", false);
         for place in self.places() {
             let path = format!("{place}agent");
-            let Some(dir) = self.dir.as_ref().and_then(|d| d.sub(&path).ok()) else { continue };
+            let Some(dir) = self.with(&path).and_then(|d| d.sub(&path).ok()) else { continue };
             let commands = names(&dir, |kind, name| kind == EntryKind::Dir && name.starts_with("command-"));
             let skip = commands.len().saturating_sub(FILES / 2);
             for name in commands.iter().skip(skip) {
@@ -326,7 +355,7 @@ impl<'t> Gathered<'t> {
         let mut out = Vec::new();
         for place in self.places() {
             let path = format!("{place}agent");
-            let Some(dir) = self.dir.as_ref().and_then(|d| d.sub(&path).ok()) else { continue };
+            let Some(dir) = self.with(&path).and_then(|d| d.sub(&path).ok()) else { continue };
             let panes = names(&dir, |kind, name| kind == EntryKind::File && name.ends_with(".pane"));
             out.extend(panes.iter().take(2).filter_map(|name| self.end(&format!("{path}/{name}"))));
         }
@@ -337,6 +366,10 @@ impl<'t> Gathered<'t> {
     fn container(&self) -> Vec<Text> {
         let Some(dir) = &self.dir else { return Vec::new() };
         const BEGINS: [&str; 6] = ["container", "inspect", "docker", "compose", "environment", "sandbox"];
+        let kept = |name: &OsString| BEGINS.iter().any(|b| name.to_string_lossy().starts_with(b));
+        if self.top(dir).is_some_and(|names| !names.iter().any(kept)) {
+            return Vec::new();
+        }
         let fits = |kind, name: &str| {
             let kept = name.ends_with(".json") || is_log(name);
             kind == EntryKind::File && kept && BEGINS.iter().any(|b| name.starts_with(b))

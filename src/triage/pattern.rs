@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 
-use regex::{Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Bytes that a compiled pattern may take.
 const SIZE: usize = 4 << 20;
@@ -54,13 +54,23 @@ impl Pattern {
     }
 }
 
-/// Compiles an expression within the limits.
+/// Compiles an expression within the limits. Logs are ASCII nearly everywhere: classes and cases of all
+/// of Unicode, which take most of the time to compile, are for expressions that name such characters.
 pub(super) fn build(source: &str) -> Result<Regex, regex::Error> {
-    RegexBuilder::new(source)
-        .case_insensitive(true)
-        .multi_line(true)
-        .size_limit(SIZE)
-        .dfa_size_limit(SIZE)
-        .nest_limit(64)
-        .build()
+    let of = |unicode: bool| {
+        RegexBuilder::new(source)
+            .case_insensitive(true)
+            .multi_line(true)
+            .unicode(unicode)
+            .size_limit(SIZE)
+            .dfa_size_limit(SIZE)
+            .nest_limit(64)
+            .build()
+    };
+    if source.is_ascii()
+        && let Ok(regex) = of(false)
+    {
+        return Ok(regex);
+    }
+    of(true)
 }
