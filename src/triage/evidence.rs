@@ -72,6 +72,7 @@ pub struct Gathered<'t> {
     dir: Option<Dir>,
     /// What lies in it, read once: most of what is asked for is not there. None where that is not known.
     top: OnceCell<Option<BTreeSet<OsString>>>,
+    verifier: OnceCell<Option<Dir>>,
     trial: &'t Trial,
     result: &'t TrialResult,
     texts: BTreeMap<Source, Vec<Text>>,
@@ -87,6 +88,7 @@ impl<'t> Gathered<'t> {
         Gathered {
             dir,
             top: OnceCell::new(),
+            verifier: OnceCell::new(),
             trial,
             result,
             texts: BTreeMap::new(),
@@ -227,7 +229,7 @@ impl<'t> Gathered<'t> {
             return places.clone();
         }
         let mut places = vec![String::new()];
-        if let Some(steps) = self.with("steps").and_then(|d| d.sub("steps").ok()) {
+        if let Some(steps) = self.dir.as_ref().and_then(|d| d.sub("steps").ok()) {
             let mut names = names(&steps, |kind, name| kind == EntryKind::Dir && !name.contains('/'));
             // Steps in the order in which the result names them, where it does.
             if names.len() > 1
@@ -269,10 +271,15 @@ impl<'t> Gathered<'t> {
     /// Metadata of a file, in the trial's directory or the first of its steps that has one.
     pub fn meta(&mut self, rel: &str) -> Option<crate::harbor::Meta> {
         let places = self.places();
-        places.iter().find_map(|place| {
-            let path = format!("{place}{rel}");
-            self.with(&path)?.stat(&path).ok()
+        places.iter().find_map(|place| match (place.is_empty(), rel.strip_prefix("verifier/")) {
+            // Asked of every trial, of one that passed nothing else: no detour by the trial's directory.
+            (true, Some(name)) => self.verifier()?.stat(name).ok(),
+            _ => self.dir.as_ref()?.stat(&format!("{place}{rel}")).ok(),
         })
+    }
+
+    fn verifier(&self) -> Option<&Dir> {
+        self.verifier.get_or_init(|| self.dir.as_ref()?.sub("verifier").ok()).as_ref()
     }
 
     /// Whether the trial's directory can be looked at and holds this.
@@ -399,6 +406,9 @@ impl<'t> Gathered<'t> {
 
     /// A field of all exceptions in the result: of the trial, else of its steps.
     fn fields(&mut self, of: impl Fn(&crate::harbor::FullException) -> String) -> Vec<Text> {
+        if self.result.exception.is_none() && self.result.step_exceptions.is_empty() {
+            return Vec::new();
+        }
         let Some(particulars) = self.particulars() else { return Vec::new() };
         let steps = particulars.steps.iter().rev().filter_map(|s| s.exception.as_ref());
         let all: Vec<String> =

