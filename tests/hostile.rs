@@ -50,10 +50,10 @@ fn tree(dir: &Path) -> Vec<(PathBuf, u32, u64, i64, i64, i64)> {
 #[track_caller]
 fn hears(pty: &mut Pty) {
     pty.send("?");
-    pty.wait_for("this help", LIMIT);
+    pty.wait_for("any other key closes", LIMIT);
     // The notice of an earlier key may hide nothing here: the help lies on top.
     pty.send(key::ESC);
-    pty.wait_gone("this help", LIMIT);
+    pty.wait_gone("any other key closes", LIMIT);
 }
 
 /// Everything was read once.

@@ -48,10 +48,12 @@ fn filters_menus_and_order() {
     pty.wait_for("beta-task", SOON);
 
     // The menu: an exception type with its count.
+    // The three classes come after the exception types, once they are known.
+    pty.wait_for("class failed", SOON);
     pty.send("f");
     pty.wait_for("filter by", SOON);
     pty.wait_for("exception  RuntimeError", SOON);
-    pty.send("G\r");
+    pty.send("Gkkk\r");
     pty.wait_for("1 of 4", SOON);
     pty.send("F");
     pty.wait_for("alpha-task", SOON);
