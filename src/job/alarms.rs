@@ -383,9 +383,8 @@ fn slow(job: &Job, limits: &Limits, now: Stamp) -> Vec<Alarm> {
             Phase::AgentRunning(_) => {
                 if let Some(quiet) = evidence.newest.map(age).filter(|quiet| *quiet >= limits.silent_seconds) {
                     let message = format!(
-                        "{}: nothing was written for {} while its agent works: a command that does not return, or a \
+                        "nothing was written for {} while its agent works: a command that does not return, or a \
                          model that does not answer; look at its terminal and at the model's server",
-                        trial.name,
                         time::words(quiet)
                     );
                     out.push(Alarm { kind: WarningKind::Silent, message, trial: Some(trial.name.clone()) });
