@@ -59,10 +59,10 @@ fn listed(document: &Value) -> String {
     rows.map(|t| format!("{} {} {} {}\n", t["trial"], t["exception_type"], t["class"], t["rule"])).collect()
 }
 
-const UVX_502: &str = "Get:1 http://deb.debian.org/debian bookworm InRelease [151 kB]
-Err:2 http://deb.debian.org/debian bookworm/main amd64 curl amd64 7.88.1-10+deb12u14
+const UVX_502: &str = "Get:1 http://deb.mirror.example/debian bookworm InRelease [151 kB]
+Err:2 http://deb.mirror.example/debian bookworm/main amd64 curl amd64 7.88.1-10+deb12u14
   502  Bad Gateway [IP: 172.18.0.1 8118]
-E: Failed to fetch http://deb.debian.org/debian/pool/main/c/curl/curl_7.88.1-10%2bdeb12u14_amd64.deb  502  Bad Gateway [IP: 172.18.0.1 8118]
+E: Failed to fetch http://deb.mirror.example/debian/pool/main/c/curl/curl_7.88.1-10%2bdeb12u14_amd64.deb  502  Bad Gateway [IP: 172.18.0.1 8118]
 E: Unable to fetch some archives, maybe run apt-get update or try with --fix-missing?
 /tests/test.sh: line 4: curl: command not found
 /tests/test.sh: line 6: /root/.local/bin/env: No such file or directory
@@ -411,8 +411,8 @@ fn run_d(root: &Path) -> [PathBuf; 2] {
                 "Command failed (exit 127): set -o pipefail; curl -LsSf https://astral.sh/uv/install.sh | sh\nstdout: \nstderr: /bin/sh: 1: ps: not found"
             }
             _ => {
-                "Command failed (exit 100): set -o pipefail; apt-get update && apt-get install -y curl\nstdout: Get:1 http://deb.debian.org/debian bullseye InRelease\n\
-                  stderr: E: Release file for http://deb.debian.org/debian-security/dists/bullseye-security/InRelease is expired (invalid since 12d 4h 11min 3s). Updates for this repository will not be applied."
+                "Command failed (exit 100): set -o pipefail; apt-get update && apt-get install -y curl\nstdout: Get:1 http://deb.mirror.example/debian bullseye InRelease\n\
+                  stderr: E: Release file for http://deb.mirror.example/debian-security/dists/bullseye-security/InRelease is expired (invalid since 12d 4h 11min 3s). Updates for this repository will not be applied."
             }
         };
         outcomes.push(Outcome::at_setup(task, kind, message));

@@ -557,8 +557,8 @@ fn a_reward_without_tests_is_run_again_and_the_later_one_counts() {
     let mut desk = Desk::new("proxy", &["one", "two"]);
     desk.job.done("one", Some(0.0), None);
     desk.job.done("two", Some(1.0), None);
-    let output = "Err:1 http://deb.debian.org/debian bookworm InRelease\n  502  Bad Gateway [IP: 10.0.0.1 3128]\nE: Failed to \
-                  fetch http://deb.debian.org/debian/dists/bookworm/InRelease  502  Bad Gateway\nE: Unable to locate \
+    let output = "Err:1 http://deb.mirror.example/debian bookworm InRelease\n  502  Bad Gateway [IP: 10.0.0.1 3128]\nE: Failed to \
+                  fetch http://deb.mirror.example/debian/dists/bookworm/InRelease  502  Bad Gateway\nE: Unable to locate \
                   package curl\ntest.sh: line 5: curl: command not found\ntest.sh: line 9: uvx: command not found\n";
     fs::write(desk.job.trial_dir("one").join("verifier/test-stdout.txt"), output).unwrap();
     desk.over();

@@ -331,7 +331,7 @@ fn rows_38_39_a_verifier_that_never_ran_its_tests() {
         ("uv", "curl: (6) Could not resolve host: astral.sh\n/tests/test.sh: line 20: uvx: command not found\n"),
         (
             "proxy",
-            "E: Failed to fetch http://deb.debian.org/x  502  Bad Gateway\n/tests/test.sh: line 9: curl: command not found\n",
+            "E: Failed to fetch http://deb.mirror.example/x  502  Bad Gateway\n/tests/test.sh: line 9: curl: command not found\n",
         ),
     ];
     let temp = tempfile::tempdir().unwrap();
