@@ -15,11 +15,12 @@
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
+//! | [`serving`] | the model side: log lines, polls and metrics of SGLang, vLLM and the router → replicas, history, diagnoses; its `source` reads them | `job`, `environment` (container logs) |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `journal`, `follow`, `environment` |
-//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow`, `audit`, `triage`, `journal`, `requeue` |
-//! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast` |
+//! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow`, `audit`, `triage`, `journal`, `requeue`, `serving` |
+//! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast`, `serving` |
 //! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
-//! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job` |
+//! | [`report`] | headless reporters of the same state: JSON, markdown, plain | `job`, `serving` |
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
@@ -45,6 +46,7 @@ pub mod journal;
 pub mod report;
 pub mod requeue;
 pub mod scheduler;
+pub mod serving;
 pub mod triage;
 pub mod tty;
 pub mod ui;
