@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod alarm;
+pub mod alert;
 pub mod class_worker;
 pub mod compare;
 pub mod derived;
@@ -16,6 +17,7 @@ pub mod key;
 pub mod menus;
 pub mod message;
 pub mod model;
+pub mod notify;
 pub mod overlay;
 pub mod preview;
 pub mod replay;
