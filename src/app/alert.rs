@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn unknown_fields_are_left_out() {
-        let alert = Alert { kind: "hang".into(), severity: "error".into(), text: "it hangs".into(), ..Alert::default() };
+        let alert =
+            Alert { kind: "hang".into(), severity: "error".into(), text: "it hangs".into(), ..Alert::default() };
         assert_eq!(
             alert.json(),
             r#"{"schema_version":1,"event":"alarm","kind":"hang","severity":"error","text":"it hangs"}"#

@@ -25,6 +25,7 @@ pub mod replay_worker;
 pub mod requeue;
 pub mod rows;
 pub mod runtime;
+pub mod servers;
 pub mod steer;
 pub mod table;
 pub mod triage;

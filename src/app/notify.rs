@@ -278,7 +278,8 @@ mod tests {
 
     #[test]
     fn a_failure_says_how_and_its_secrets_stay_in() {
-        let command = "printf 'oops \\033[31m sk-abcdefghijklmnopqrstuvwxyz123456 \\n' >&2; yes x | head -c 500000 >&2; exit 3";
+        let command =
+            "printf 'oops \\033[31m sk-abcdefghijklmnopqrstuvwxyz123456 \\n' >&2; yes x | head -c 500000 >&2; exit 3";
         let (_, shown) = run(pace(5000, 6, 60_000), command, &["a"], Duration::from_millis(800));
         assert_eq!(shown.len(), 1, "{shown:?}");
         assert!(shown[0].starts_with("notify command: exit code 3: oops") && !shown[0].contains("abcdefghij"));

@@ -280,7 +280,8 @@ struct Servers {
 
 fn servers(replicas: &[Replica]) -> Servers {
     let mut out = Servers { all: replicas.len(), idle: true, ..Servers::default() };
-    let sum = |total: &mut Option<u32>, n: Option<u32>| *total = Some(total.unwrap_or(0).saturating_add(n.unwrap_or(0)));
+    let sum =
+        |total: &mut Option<u32>, n: Option<u32>| *total = Some(total.unwrap_or(0).saturating_add(n.unwrap_or(0)));
     for replica in replicas {
         match replica.state {
             State::Dead | State::Restarting | State::Starting | State::Hung => {

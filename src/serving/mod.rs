@@ -9,6 +9,8 @@
 //! sglang-router 0.3.2; where a rule of reading needs a reason, it stands beside the rule.
 
 pub mod join;
+pub mod rids;
 mod types;
 
+pub use shim::*;
 pub use types::*;
