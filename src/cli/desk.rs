@@ -193,7 +193,7 @@ impl Shared {
         };
         let mut note = Note::now("abort_request", &subject, &why);
         note.result = match &done {
-            Ok(()) => "sent".to_string(),
+            Ok(words) => words.clone(),
             Err(error) => format!("not done: {error}"),
         };
         let noted = match &abort.job {
@@ -208,8 +208,7 @@ impl Shared {
         if let Err(error) = noted {
             self.tell(News::Refused(format!("the abort is not noted: {error}")));
         }
-        let words = done.map(|()| format!("abort sent: {subject}"));
-        self.tell(News::Aborted(words));
+        self.tell(News::Aborted(done));
     }
 
     fn survey(&self, place: &Place, job: &Job) -> Result<Survey, String> {

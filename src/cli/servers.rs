@@ -45,7 +45,7 @@ const QUEUE: usize = 64;
 
 enum Wish {
     Read(Vec<Source>),
-    Abort(Box<Abort>, oneshot::Sender<Result<(), String>>),
+    Abort(Box<Abort>, oneshot::Sender<Result<String, String>>),
 }
 
 /// The way to the thread that reads.
@@ -62,11 +62,11 @@ impl Remote {
         }
     }
 
-    /// Ends one request at its server; waits for the answer.
+    /// Ends one request at its server; waits for the answer and gives it in words.
     ///
     /// # Errors
     /// Why it was not done, in words.
-    pub fn abort(&self, abort: Abort) -> Result<(), String> {
+    pub fn abort(&self, abort: Abort) -> Result<String, String> {
         let gone = || "nobody reads the model servers any more".to_string();
         let (tell, told) = oneshot::channel();
         self.wishes.try_send(Wish::Abort(Box::new(abort), tell)).map_err(|_| gone())?;
@@ -95,14 +95,25 @@ impl ServingArgs {
     /// # Errors
     /// A source, zone or variable that can not be used, in words.
     pub fn prepare(&self) -> Result<Servers, String> {
-        let sources = source::parse_all(&self.serving).map_err(|e| format!("--serving {e}"))?;
+        let specs: Result<Vec<source::Spec>, String> = self
+            .serving
+            .iter()
+            .enumerate()
+            // The value itself may hold a key.
+            .map(|(n, value)| source::parse(value).map_err(|why| format!("--serving, value {}: {why}", n + 1)))
+            .collect();
+        let sources = source::sources(&specs?);
+        let zone = self.serving_tz.as_deref().map(zone).transpose()?;
         let options = Options {
             api_key_env: self.serving_key_env.clone(),
             admin_key_env: self.serving_admin_key_env.clone(),
-            zone: self.serving_tz.clone(),
+            zone,
             ..Options::default()
         };
-        let thresholds = Thresholds::default();
+        if let Some(problem) = options.problems().into_iter().next() {
+            return Err(problem);
+        }
+        let thresholds = Thresholds::shipped();
         let (remote, heard) = start(options).map_err(|e| format!("no thread to read the model servers: {e}"))?;
         Ok(Servers {
             remote,
@@ -131,6 +142,20 @@ impl Servers {
     }
 }
 
+/// A zone by its name or by what it is ahead of UTC.
+fn zone(text: &str) -> Result<jiff::tz::TimeZone, String> {
+    use jiff::tz::{Offset, TimeZone};
+    let wrong = || format!("--serving-tz {text}: a zone such as UTC, +08:00 or Asia/Shanghai");
+    let Some(ahead) = text.strip_prefix(['+', '-']) else {
+        return TimeZone::get(text).map_err(|_| wrong());
+    };
+    let (hours, minutes) = ahead.split_once(':').unwrap_or((ahead, "0"));
+    let (hours, minutes): (i32, i32) = (hours.parse().map_err(|_| wrong())?, minutes.parse().map_err(|_| wrong())?);
+    let seconds = (hours * 60 + minutes) * 60;
+    let offset = Offset::from_seconds(if text.starts_with('-') { -seconds } else { seconds });
+    Ok(TimeZone::fixed(offset.map_err(|_| wrong())?))
+}
+
 fn start(options: Options) -> std::io::Result<(Remote, mpsc::Receiver<Vec<Observation>>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (wishes, mut wished) = mpsc::channel::<Wish>(QUEUE);
@@ -143,13 +168,15 @@ fn start(options: Options) -> std::io::Result<(Remote, mpsc::Receiver<Vec<Observ
                 match wish {
                     Wish::Read(sources) => {
                         drop(reading.take());
-                        reading = Some(source::start(sources, options.clone(), tell.clone()));
+                        reading = Some(source::start(sources, &options, tell.clone()));
                     }
                     Wish::Abort(abort, done) => {
                         let result = match &reading {
                             Some(handle) => {
                                 let worker = abort.worker.as_deref();
-                                handle.abort(&abort.server, worker, &abort.rid).await.map_err(|e| e.to_string())
+                                let acted = handle.abort(&abort.server, worker, &abort.rid).await;
+                                let words = acted.words.to_string();
+                                if acted.done { Ok(words) } else { Err(words) }
                             }
                             None => Err("no server is read".to_string()),
                         };

@@ -10,7 +10,14 @@
 
 pub mod join;
 pub mod rids;
+mod rules;
+mod series;
+pub mod source;
+mod state;
+mod thresholds;
 mod types;
 
-pub use shim::*;
+pub use series::Track;
+pub use state::{Arithmetic, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
+pub use thresholds::{Thresholds, ThresholdsError};
 pub use types::*;

@@ -6,7 +6,7 @@ use super::super::effect::Effect;
 use super::super::model::Model;
 use super::super::update::notice;
 use crate::job::StateKind;
-use crate::serving::{Observation, Seen, Serving, Source};
+use crate::serving::{Observation, Seen, Serving, Source, source};
 
 /// How far it is.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,9 +31,10 @@ pub fn look(model: &mut Model) -> Vec<Effect> {
     let found = model.fleet.jobs().iter().filter(|job| running(job.key)).find_map(|job| {
         let here = job.liveness.owner.is_some();
         let endpoints = &job.facts.settings.endpoints;
-        endpoints.iter().filter(|url| is_near(url, here)).find_map(|url| crate::serving::source::guess(url))
+        endpoints.iter().filter(|url| is_near(url, here)).find_map(|url| source::guess(url))
     });
-    let Some(sources) = found.filter(|s| !s.is_empty()) else { return Vec::new() };
+    let Some(spec) = found else { return Vec::new() };
+    let sources = source::sources(&[spec]);
     model.servers.guess = Guess::Asked(sources.clone());
     vec![Effect::Serve(sources)]
 }

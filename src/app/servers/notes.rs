@@ -63,11 +63,14 @@ fn peaks(model: &mut Model) {
     }
 }
 
+/// State of a replica, since when, on what grounds.
+type Stands = (State, Option<Stamp>, Arc<str>);
+
 /// Outages that are over now.
 fn outages(model: &mut Model) -> Vec<(Arc<str>, Down)> {
     let now = model.now;
     let mut over = Vec::new();
-    let mut servers: BTreeMap<Arc<str>, Vec<(State, Option<Stamp>, Arc<str>)>> = BTreeMap::new();
+    let mut servers: BTreeMap<Arc<str>, Vec<Stands>> = BTreeMap::new();
     for r in model.serving.replicas() {
         servers.entry(r.key.server.clone()).or_default().push((r.state, r.since(), r.evidence.clone()));
     }
