@@ -168,7 +168,7 @@ fn the_application_is_pure() {
         "app/replay_worker.rs",
         "app/detail_worker.rs",
         "app/class_worker.rs",
-        "app/notify.rs",
+        "app/notifier.rs",
     ];
     for (path, text) in sources() {
         let worker = doers.iter().any(|d| path == Path::new(d)) || path.starts_with("app/detail_worker");

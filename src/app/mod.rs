@@ -17,7 +17,7 @@ pub mod key;
 pub mod menus;
 pub mod message;
 pub mod model;
-pub mod notify;
+pub mod notifier;
 pub mod overlay;
 pub mod preview;
 pub mod replay;

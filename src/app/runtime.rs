@@ -16,7 +16,7 @@ use super::helm::{Helm, News};
 use super::key::Key;
 use super::message::Msg;
 use super::model::Model;
-use super::notify;
+use super::notifier;
 use super::{detail, detail_worker, replay, replay_worker, update};
 use crate::job::{JobEvent, Stamp, TrialKey};
 use crate::serving::{Observation, Source};
@@ -305,7 +305,7 @@ struct Runner {
     helm: Option<Box<dyn Helm>>,
     serve: Serve,
     command: Option<String>,
-    notifier: Option<notify::Handle>,
+    notifier: Option<notifier::Handle>,
     detail: Option<detail_worker::Handle>,
     player: Option<replay_worker::Handle>,
 }
@@ -361,7 +361,7 @@ impl Runner {
         if self.notifier.is_none() {
             let replies = self.replies.clone();
             let report = move |text| replies.blocking_send(Msg::Notice(text)).is_ok();
-            let started = notify::spawn(command.clone(), report);
+            let started = notifier::spawn(command.clone(), report);
             self.notifier = Some(started.map_err(|e| format!("the notify command can not be run: {e}"))?);
         }
         self.notifier.as_ref().map_or(Ok(()), |worker| worker.tell(alert))

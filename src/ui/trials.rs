@@ -119,7 +119,7 @@ impl Columns {
         let served = !compact && crate::app::servers::any(model) && !model.servers.joined.is_empty();
         let wish = match (compact, served) {
             (true, _) => 10,
-            (false, true) if total >= 110 => 22,
+            (false, true) if total >= 110 => 24,
             (false, true) => 16,
             (false, false) => 13,
         };

@@ -70,14 +70,18 @@ pub fn running(replica: &Replica, pen: Pen) -> String {
 /// Age of the newest figure, where it is old.
 pub fn age_words(replica: &Replica) -> String {
     match replica.newest_age() {
-        Some(age) if age > OLD => format!("{} old", time::words(age)),
+        Some(age) if age >= 60.0 => time::words((age / 60.0).floor() * 60.0),
+        Some(age) if age > OLD => time::words(age),
         _ => String::new(),
     }
 }
 
+/// The history of a replica, on one scale with its server's others.
 fn spark(replica: &Replica, model: &Model, n: usize, pen: Pen) -> String {
-    let values = replica.columns_until(Track::Generation, n, SPAN, model.now);
-    bars(&values, top(&values), pen)
+    let of = |r: &Replica| r.columns_until(Track::Generation, n, SPAN, model.now);
+    let others = model.serving.replicas().filter(|r| r.key.server == replica.key.server);
+    let most = others.map(|r| top(&of(r))).fold(0.0, f32::max);
+    bars(&of(replica), most, pen)
 }
 
 /// Widths of the columns; 0 = not shown.
@@ -125,7 +129,7 @@ impl Columns {
         c.kv = take(4, 0);
         c.mamba = if any(Field::Mamba) { take(5, 8) } else { 0 };
         c.swa = if any(Field::Swa) { take(4, 8) } else { 0 };
-        c.age = take(10, 8);
+        c.age = take(7, 8);
         c.engine = take(14, 16);
         c.prefill = take(7, 16);
         c.cache = take(5, 16);
@@ -219,6 +223,14 @@ pub fn engine(r: &Replica) -> String {
     }
 }
 
+/// `figures 40 s old`, where they are old.
+fn old(r: &Replica) -> String {
+    match age_words(r) {
+        age if age.is_empty() => age,
+        age => format!("figures {age} old"),
+    }
+}
+
 /// The figures in one line, the dearest first.
 fn figures(r: &Replica, pen: Pen) -> Vec<Piece> {
     let f = r.figures();
@@ -239,7 +251,7 @@ pub fn two_lines(r: &Replica, model: &Model, pen: Pen, columns: usize) -> [Line<
     let style = state_style(r.state, pen);
     let upper = spread(
         vec![piece(glyph(r.state, pen), style, 0), piece(join::name(&r.key), pen.strong(), 0)],
-        vec![piece(age_words(r), pen.dim(), 1), piece(r.state.name(), style, 0)],
+        vec![piece(old(r), pen.dim(), 1), piece(r.state.name(), style, 0)],
         " ",
         columns,
         pen,
@@ -270,28 +282,29 @@ pub fn short(r: &Replica, model: &Model, pen: Pen, columns: usize, name: usize) 
     }
     let f = r.figures();
     let old = age_words(r);
-    // Where figures are old their age is worth more than the history.
-    let cell = |text: String, n: usize, field: Field| Span::styled(right(&text, n, pen), aged(r, field, pen));
     let mut used = 0;
-    let mut add = |span: Span<'static>, label: &str| {
-        let wide = width(&span.content) + width(label);
-        if used + wide <= room {
-            used += wide;
-            let style = span.style;
-            spans.push(span);
-            spans.push(Span::styled(label.to_string(), style));
+    let mut add = |text: String, field: Field| {
+        if used + width(&text) <= room {
+            used += width(&text);
+            spans.push(Span::styled(text, aged(r, field, pen)));
         }
     };
-    add(cell(count(f.running, pen), 2, Field::Running), " run ");
-    add(cell(count(f.queued, pen), 2, Field::Queued), " q ");
-    add(cell(percent(f.kv, pen), 4, Field::Kv), " kv ");
-    if f.mamba.is_some() {
-        add(cell(percent(f.mamba, pen), 4, Field::Mamba), " m ");
+    let digits = if room < 36 { 1 } else { 2 };
+    let padded = |n: Option<u32>| match count(n, pen) {
+        text if text.len() >= digits => text,
+        text => right(&text, digits, pen),
+    };
+    add(format!("{} run ", padded(f.running)), Field::Running);
+    add(format!("{} q ", padded(f.queued)), Field::Queued);
+    add(format!("kv {} ", right(&percent(f.kv, pen), 3, pen)), Field::Kv);
+    if f.mamba.is_some() && room >= 42 {
+        add(format!("m {} ", right(&percent(f.mamba, pen), 3, pen)), Field::Mamba);
     }
-    add(cell(speed(f.generation, pen), 5, Field::Generation), " t/s ");
+    add(format!("{} t/s ", right(&speed(f.generation, pen), 4, pen)), Field::Generation);
     let rest = room.saturating_sub(used);
     if !old.is_empty() {
-        spans.push(Span::styled(cut(&old, rest, pen), pen.dim()));
+        // Where figures are old their age is worth more than the history.
+        spans.push(Span::styled(cut(&format!("{old} old"), rest, pen), pen.dim()));
     } else if rest >= 3 {
         spans.push(Span::styled(spark(r, model, rest, pen), pen.good()));
     }

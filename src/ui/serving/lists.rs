@@ -1,5 +1,7 @@
 //! What is wrong with the servers, and what they log.
 
+use std::borrow::Cow;
+
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -174,16 +176,26 @@ fn row(line: &LogLine, columns: usize, pen: Pen) -> Line<'static> {
     };
     let style = severity_style(line.severity, pen);
     let head = format!("{} {} ", left(&clock, 8, pen), sign(line.severity));
-    let text = cut(bare(&line.text), columns.saturating_sub(width(&head)), pen);
+    let text = cut(&bare(&line.text), columns.saturating_sub(width(&head)), pen);
     Line::from(vec![
         Span::styled(head, if line.severity > Severity::Info { style } else { pen.dim() }),
         Span::styled(text, style),
     ])
 }
 
-/// Without `[2026-11-29 10:00:00 TP0] ` in front, whose time stands beside; the tags stay.
-fn bare(text: &str) -> &str {
-    let Some((stamp, rest)) = text.strip_prefix('[').and_then(|t| t.split_once("] ")) else { return text };
-    let only = |c: char| c.is_ascii_digit() || matches!(c, '-' | ':' | ' ' | '.');
-    if stamp.len() >= 8 && stamp.chars().all(only) { rest } else { text }
+/// Without the stamp in front, whose time stands beside: `[2026-11-29 10:00:00 DP1] x` is `DP1 x`.
+fn bare(text: &str) -> Cow<'_, str> {
+    let Some((stamp, rest)) = text.strip_prefix('[').and_then(|t| t.split_once("] ")) else {
+        return Cow::Borrowed(text);
+    };
+    let clock = |part: &&str| part.chars().all(|c| c.is_ascii_digit() || matches!(c, '-' | ':' | '.'));
+    let parts: Vec<&str> = stamp.split(' ').collect();
+    let times = parts.iter().take_while(|part| clock(part)).count();
+    let tags = parts.get(times..).unwrap_or_default();
+    let tag = |t: &&str| t.len() <= 10 && t.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+    match (times, tags) {
+        (1 | 2, []) => Cow::Borrowed(rest),
+        (1 | 2, tags) if tags.iter().all(tag) => Cow::Owned(format!("{} {rest}", tags.join(" "))),
+        _ => Cow::Borrowed(text),
+    }
 }

@@ -45,14 +45,15 @@ pub fn lines(model: &Model, replica: &Replica, pen: Pen, columns: usize) -> Vec<
     }
     let span = model.servers.span();
     let mut out = Vec::new();
-    let mut track = |name: &str, track: Track, unit: &str, style: Style| {
+    let mut track = |name: &str, track: Track, style: Style| {
         let values = replica.columns_until(track, n, span, model.now);
         let most = top(&values);
         let figure = if values.iter().any(Option::is_some) {
-            format!(
-                "{}{unit}",
-                if track == Track::Kv { format!("{:.0}", most * 100.0) } else { speed(Some(most), pen) }
-            )
+            match track {
+                Track::Kv => format!("{:.0}%", most * 100.0),
+                Track::Queued => format!("{most:.0}"),
+                _ => speed(Some(most), pen),
+            }
         } else {
             pen.unknown().to_string()
         };
@@ -63,9 +64,9 @@ pub fn lines(model: &Model, replica: &Replica, pen: Pen, columns: usize) -> Vec<
             Span::styled(right(&figure, FIGURE, pen), pen.text()),
         ]));
     };
-    track("t/s", Track::Generation, "", pen.good());
-    track("queued", Track::Queued, "", pen.alarm());
-    track("kv", Track::Kv, "%", pen.text());
+    track("t/s", Track::Generation, pen.good());
+    track("queued", Track::Queued, pen.alarm());
+    track("kv", Track::Kv, pen.text());
     let (ticks, begun, ended) = trials(model, n, span, pen);
     out.push(Line::from(vec![
         Span::styled(left("trials", LABEL, pen), pen.dim()),
