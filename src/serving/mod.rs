@@ -8,6 +8,13 @@
 //! Formats, versions and thresholds were measured on sglang 0.3-0.5.23, vllm 0.6-0.32 and
 //! sglang-router 0.3.2; where a rule of reading needs a reason, it stands beside the rule.
 
+mod rules;
+mod series;
+mod state;
+mod thresholds;
 mod types;
 
+pub use series::Track;
+pub use state::{Arithmetic, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
+pub use thresholds::{Thresholds, ThresholdsError};
 pub use types::*;
