@@ -5,3 +5,5 @@ mod support;
 
 #[path = "serving/pages.rs"]
 mod pages;
+#[path = "serving/poll.rs"]
+mod poll;

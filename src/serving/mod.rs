@@ -9,6 +9,9 @@
 //! sglang-router 0.3.2; where a rule of reading needs a reason, it stands beside the rule.
 
 pub mod page;
+mod poll;
+pub mod source;
+mod tail;
 mod types;
 
 pub use types::*;
