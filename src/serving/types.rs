@@ -147,14 +147,16 @@ pub struct DecodeBatch {
 }
 
 /// A `Prefill batch` line.
+///
+/// A clipped line may have lost any of its counts; a missing one is no zero.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct PrefillBatch {
     /// Requests in it.
-    pub new_seqs: u32,
+    pub new_seqs: Option<u32>,
     /// Tokens computed.
-    pub new_tokens: u64,
+    pub new_tokens: Option<u64>,
     /// Tokens that the prefix cache had.
-    pub cached_tokens: u64,
+    pub cached_tokens: Option<u64>,
     /// The rest.
     pub figures: Figures,
     /// Fields that the table of known ones does not have.
@@ -196,8 +198,8 @@ pub enum Event {
     Ready,
     /// Requests were thrown out of the pool and wait to be computed again.
     Retracted {
-        /// How many.
-        requests: u32,
+        /// How many; None where the line is clipped before it.
+        requests: Option<u32>,
     },
     /// A request was ended: its id if given.
     Aborted(Option<Arc<str>>),
