@@ -1,5 +1,18 @@
-//! The model servers beside the trials.
+//! Serving: log lines, clocks, polls, states and diagnoses against recordings of real servers, and against
+//! servers that only look like ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
+mod support;
+
+#[path = "serving/clock.rs"]
+mod clock;
+#[path = "serving/fuzz.rs"]
+mod fuzz;
+#[path = "serving/lines.rs"]
+mod lines;
+#[path = "serving/pages.rs"]
+mod pages;
+#[path = "serving/poll.rs"]
+mod poll;
 #[path = "serving/screen.rs"]
 mod screen;
