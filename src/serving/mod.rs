@@ -8,6 +8,8 @@
 //! Formats, versions and thresholds were measured on sglang 0.3-0.5.23, vllm 0.6-0.32 and
 //! sglang-router 0.3.2; where a rule of reading needs a reason, it stands beside the rule.
 
+pub mod clock;
+pub mod line;
 mod rules;
 mod series;
 mod state;

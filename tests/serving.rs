@@ -1,0 +1,11 @@
+//! Serving: log lines, clocks, polls, states and diagnoses against recordings of real servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
+
+mod support;
+
+#[path = "serving/clock.rs"]
+mod clock;
+#[path = "serving/fuzz.rs"]
+mod fuzz;
+#[path = "serving/lines.rs"]
+mod lines;
