@@ -10,9 +10,13 @@
 
 pub mod clock;
 pub mod line;
+pub mod page;
+mod poll;
 mod rules;
 mod series;
+pub mod source;
 mod state;
+mod tail;
 mod thresholds;
 mod types;
 
