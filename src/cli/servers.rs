@@ -7,7 +7,7 @@ use crate::app::effect::Effect;
 use crate::app::helm::Abort;
 use crate::app::model::Model;
 use crate::app::servers::guess::Guess;
-use crate::serving::source::{self, Options};
+use crate::serving::source::{self, Options, Spec};
 use crate::serving::{Observation, Serving, Source, Thresholds};
 
 /// Flags of the screens that watch a job.
@@ -24,10 +24,10 @@ pub struct ServingArgs {
     /// Environment variable that holds the servers' admin key, for the abort of a request
     #[arg(long, value_name = "NAME", help_heading = "Serving")]
     pub serving_admin_key_env: Option<String>,
-    /// Time zone of the servers' logs, such as UTC, +08:00 or Asia/Shanghai; else the lines of a log are
-    /// placed by the time of their arrival
-    #[arg(long, value_name = "ZONE", help_heading = "Serving")]
-    pub serving_tz: Option<String>,
+    /// Zone in which the servers' logs were written: UTC, +08:00, Asia/Shanghai, local; without it the lines
+    /// are placed by when they arrive
+    #[arg(long, value_name = "ZONE", value_parser = super::serving::tz, help_heading = "Serving")]
+    pub serving_tz: Option<jiff::tz::TimeZone>,
     /// Read no endpoint that the job names
     #[arg(long, help_heading = "Serving")]
     pub no_guess: bool,
@@ -95,25 +95,22 @@ impl ServingArgs {
     /// # Errors
     /// A source, zone or variable that can not be used, in words.
     pub fn prepare(&self) -> Result<Servers, String> {
-        let specs: Result<Vec<source::Spec>, String> = self
-            .serving
-            .iter()
-            .enumerate()
-            // The value itself may hold a key.
-            .map(|(n, value)| source::parse(value).map_err(|why| format!("--serving, value {}: {why}", n + 1)))
-            .collect();
+        let of = |(n, value): (usize, &String)| {
+            // The value is not repeated: somebody may have put a key into it.
+            source::parse(value).map_err(|why| format!("--serving, value {}: {why}", n + 1))
+        };
+        let specs: Result<Vec<Spec>, String> = self.serving.iter().enumerate().map(of).collect();
         let sources = source::sources(&specs?);
-        let zone = self.serving_tz.as_deref().map(zone).transpose()?;
         let options = Options {
             api_key_env: self.serving_key_env.clone(),
             admin_key_env: self.serving_admin_key_env.clone(),
-            zone,
+            zone: self.serving_tz.clone(),
             ..Options::default()
         };
         if let Some(problem) = options.problems().into_iter().next() {
             return Err(problem);
         }
-        let thresholds = Thresholds::shipped();
+        let thresholds = super::serving::thresholds_of_everybody();
         let (remote, heard) = start(options).map_err(|e| format!("no thread to read the model servers: {e}"))?;
         Ok(Servers {
             remote,
@@ -140,20 +137,6 @@ impl Servers {
         }
         vec![Effect::Serve(self.sources.clone())]
     }
-}
-
-/// A zone by its name or by what it is ahead of UTC.
-fn zone(text: &str) -> Result<jiff::tz::TimeZone, String> {
-    use jiff::tz::{Offset, TimeZone};
-    let wrong = || format!("--serving-tz {text}: a zone such as UTC, +08:00 or Asia/Shanghai");
-    let Some(ahead) = text.strip_prefix(['+', '-']) else {
-        return TimeZone::get(text).map_err(|_| wrong());
-    };
-    let (hours, minutes) = ahead.split_once(':').unwrap_or((ahead, "0"));
-    let (hours, minutes): (i32, i32) = (hours.parse().map_err(|_| wrong())?, minutes.parse().map_err(|_| wrong())?);
-    let seconds = (hours * 60 + minutes) * 60;
-    let offset = Offset::from_seconds(if text.starts_with('-') { -seconds } else { seconds });
-    Ok(TimeZone::fixed(offset.map_err(|_| wrong())?))
 }
 
 fn start(options: Options) -> std::io::Result<(Remote, mpsc::Receiver<Vec<Observation>>)> {
