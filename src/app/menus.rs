@@ -102,9 +102,8 @@ pub fn acts(model: &Model) -> Menu {
         Action::ResumePreview,
         Action::Stop,
         Action::AbortRequest,
-        Action::Search,
-        Action::ClearFilter,
     ];
+    let in_log = [Action::Search, Action::ClearFilter];
     let mine = model.steer.side == Side::Owner;
     let context = match model.context() {
         own @ (Context::Triage | Context::Serving) => own,
@@ -114,7 +113,7 @@ pub fn acts(model: &Model) -> Menu {
         steer::trial(model).is_some_and(|r| matches!(r.id, RowId::Trial(_))) || model.selected_trial().is_some();
     let items = available(context)
         .filter(|s| s.context == context || s.action == Action::Copy)
-        .filter(|s| wanted.contains(&s.action))
+        .filter(|s| wanted.contains(&s.action) || (context == Context::Serving && in_log.contains(&s.action)))
         // Of no use before there is somebody to take such orders.
         .filter(|s| mine || !matches!(s.action, Action::SlotsMore | Action::SlotsLess | Action::CancelTrial))
         .map(|s| {
