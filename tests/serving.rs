@@ -10,6 +10,8 @@ mod clock;
 mod fuzz;
 #[path = "serving/lines.rs"]
 mod lines;
+#[path = "serving/live.rs"]
+mod live;
 #[path = "serving/pages.rs"]
 mod pages;
 #[path = "serving/poll.rs"]

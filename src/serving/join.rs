@@ -177,7 +177,8 @@ pub fn trials(fleet: &Fleet, now: Stamp, of_model: bool) -> Trials {
                 }
                 Phase::AgentRunning(_) => {
                     let began = evidence.config.map(|c| c.modified).or(evidence.began);
-                    let step = evidence.trajectory.and_then(|p| p.last_step);
+                    // Both of the files' clock, which is not that of the steps.
+                    let step = evidence.stepped.or(evidence.trajectory.and_then(|p| p.last_step));
                     let moved = evidence.cast.map(|f| f.modified).max(evidence.pane.map(|f| f.modified));
                     // Before the first step the terminal moves for the setup.
                     let terminal = step.and(moved);

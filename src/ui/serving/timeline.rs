@@ -60,7 +60,8 @@ pub fn lines(model: &Model, replica: &Replica, pen: Pen, columns: usize) -> Vec<
         let scale = if track == Track::Kv { 1.0 } else { most };
         out.push(Line::from(vec![
             Span::styled(left(name, LABEL, pen), pen.dim()),
-            Span::styled(bars(&values, scale, pen), style),
+            // A line of zeros needs nobody.
+            Span::styled(bars(&values, scale, pen), if most > 0.0 { style } else { pen.dim() }),
             Span::styled(right(&figure, FIGURE, pen), pen.text()),
         ]));
     };
