@@ -1,9 +1,9 @@
 //! What the gauges say outright: pool, queue, state slots.
 
-use super::{Ctx, Finding, Held, Sample, Verdict, figure, figures, judge, over, ratio, say, verdict};
+use super::{Ctx, Finding, Held, Sample, Verdict, before, figure, figures, judge, over, ratio, requests, say, verdict};
 use crate::serving::state::clock::Seconds;
 use crate::serving::state::{Field, Replica, Server};
-use crate::serving::{DiagnosisKind, Severity};
+use crate::serving::{DiagnosisKind, Severity, SourceId};
 
 pub(super) fn sample(row: &mut Replica, ctx: &mut Ctx<'_>, sample: &Sample) {
     let (t, gap) = (ctx.t, ctx.thresholds.confirm.gap_seconds);
@@ -76,6 +76,7 @@ fn pool_of(row: &mut Replica, ctx: &mut Ctx<'_>) {
     let red = thrown.is_some() || full.is_some();
     let (source, share) = (ctx.source, rule.plan_share);
     let fill = row.watch.growth.full_in(rule.fit_seconds);
+    let most_kv = before(row, ctx, DiagnosisKind::PoolSaturated, "most_kv");
     judge(row, ctx, DiagnosisKind::PoolSaturated, verdict, |row| {
         let arithmetic = row.arithmetic();
         let kv = of_row(row, Field::Kv);
@@ -83,15 +84,19 @@ fn pool_of(row: &mut Replica, ctx: &mut Ctx<'_>) {
         let per = arithmetic.tokens_per_request;
         let fits = capacity.zip(per).map(|(c, per)| (share * c / per).floor());
         let thrown = thrown.map(|(n, _, _)| f64::from(n));
+        let state = match (full, thrown) {
+            (Some(_), _) => "is full",
+            (None, Some(_)) => "overran",
+            (None, None) => "is nearly full",
+        };
         let mut text = format!(
-            "the KV pool is {} at {}: {} running, {} waiting",
-            if red { "full" } else { "nearly full" },
+            "the KV pool {state}: {} of it in use, {} running, {} waiting",
             ratio(kv),
             say(of_row(row, Field::Running)),
             say(of_row(row, Field::Queued))
         );
         if let Some(n) = thrown {
-            text += &format!(", {n:.0} thrown out of it within the last minute");
+            text += &format!(", {} thrown out of it within the last minute", requests(n));
         }
         if let (Some(per), Some(fits)) = (per, fits) {
             text += &format!("; {fits:.0} requests of {per:.0} tokens fit");
@@ -104,6 +109,7 @@ fn pool_of(row: &mut Replica, ctx: &mut Ctx<'_>) {
             source,
             figures: figures([
                 ("kv", kv),
+                ("most_kv", kv.map(|kv| most_kv.map_or(kv, |most| most.max(kv)))),
                 ("running", of_row(row, Field::Running)),
                 ("queued", of_row(row, Field::Queued)),
                 ("tokens", of_row(row, Field::Tokens)),
@@ -137,7 +143,7 @@ impl Limit {
             Limit::State => "all state slots are taken",
             Limit::Pool => "the KV pool is the limit",
             Limit::Prefill => "prefill is the limit",
-            Limit::Unknown => "what limits it is not seen: the scheduler may be stuck",
+            Limit::Unknown => "what limits it is not seen",
         }
     }
 
@@ -155,6 +161,7 @@ impl Limit {
 fn limit(row: &Replica, ctx: &Ctx<'_>) -> Limit {
     let rule = &ctx.thresholds.queueing;
     let of = |field| of_row(row, field);
+    let now = |field| row.readings.fresh(field, ctx.t, super::TOGETHER);
     let most = row.limits.max_running.map(f64::from);
     if of(Field::Mamba).is_some_and(|v| v >= ctx.thresholds.mamba.usage) {
         Limit::State
@@ -162,8 +169,9 @@ fn limit(row: &Replica, ctx: &Ctx<'_>) -> Limit {
         Limit::Slots
     } else if of(Field::Kv).is_some_and(|u| u >= rule.kv) {
         Limit::Pool
-    } else if of(Field::PendingTokens).is_some_and(|p| p > rule.chunks * row.limits.chunk.map_or(8_192.0, |c| c as f64))
-        || of(Field::Prefill).is_some_and(|p| p > 0.0)
+    } else if now(Field::PendingTokens)
+        .is_some_and(|p| p > rule.chunks * row.limits.chunk.map_or(8_192.0, |c| c as f64))
+        || now(Field::Prefill).is_some_and(|p| p > 0.0)
     {
         Limit::Prefill
     } else {
@@ -176,15 +184,17 @@ fn queueing(row: &mut Replica, ctx: &mut Ctx<'_>) {
     let verdict = verdict(&row.watch.queue, ctx, ctx.outright(seconds), seconds);
     let limit = limit(row, ctx);
     let (source, median_call, t) = (ctx.source, ctx.demand.median_call, ctx.t);
-    judge(row, ctx, DiagnosisKind::Queueing, verdict, |row| told(row, limit, source, median_call, t));
+    let most = before(row, ctx, DiagnosisKind::Queueing, "most_queued");
+    judge(row, ctx, DiagnosisKind::Queueing, verdict, |row| told(row, limit, source, median_call, most, t));
 }
 
 /// By how much concurrency is above what is served.
-fn told(row: &Replica, limit: Limit, source: crate::serving::SourceId, call: Option<f64>, t: Seconds) -> Finding {
+fn told(row: &Replica, limit: Limit, source: SourceId, call: Option<f64>, before: Option<f64>, t: Seconds) -> Finding {
     let (running, queued) = (of_row(row, Field::Running), of_row(row, Field::Queued));
     let asked = running.zip(queued).map(|(r, q)| r + q);
     let wait = call.zip(queued).zip(running.filter(|r| *r > 0.0)).map(|((call, q), r)| q * call / r);
     let most = row.limits.max_running;
+    let most_queued = queued.map(|q| before.map_or(q, |most| most.max(q)));
     let of = most.map_or(String::new(), |m| format!(" of {m}"));
     let mut text = format!(
         "{} wait, {} run{of}: concurrency is {} above what is served; {}",
@@ -193,6 +203,9 @@ fn told(row: &Replica, limit: Limit, source: crate::serving::SourceId, call: Opt
         say(queued),
         limit.words()
     );
+    if let Some(most) = most_queued.filter(|most| queued.is_some_and(|q| *most > q)) {
+        text += &format!("; {most:.0} waited at most");
+    }
     if let Some(wait) = wait {
         text += &format!("; a new request waits about {wait:.0} s");
     }
@@ -201,6 +214,7 @@ fn told(row: &Replica, limit: Limit, source: crate::serving::SourceId, call: Opt
         source,
         figures: figures([
             ("queued", queued),
+            ("most_queued", most_queued),
             ("running", running),
             ("max_running", most.map(f64::from)),
             ("asked", asked),
@@ -223,7 +237,7 @@ pub(in crate::serving) fn queue_full(server: &mut Server, ctx: &mut Ctx<'_>, ran
     if let Some(row) = server.row(None, rank) {
         row.watch.queue.sample(t, true, f64::MAX);
         judge(row, ctx, DiagnosisKind::Queueing, Verdict::Holds(t), |row| {
-            let mut finding = told(row, Limit::Slots, source, call, t);
+            let mut finding = told(row, Limit::Slots, source, call, None, t);
             finding.text = format!("the queue is full, requests are refused (503); {}", finding.text);
             finding
         });
@@ -304,15 +318,20 @@ pub(super) fn stale(row: &mut Replica, ctx: &mut Ctx<'_>) {
 
 pub(super) fn settle(row: &mut Replica, ctx: &mut Ctx<'_>) {
     let watch = &row.watch;
-    let ended = [
-        (DiagnosisKind::PoolSaturated, !watch.full.holds() && !watch.high.holds()),
-        (DiagnosisKind::Queueing, !watch.queue.holds()),
-        (DiagnosisKind::MambaSlotsExhausted, !watch.slots.holds() && !watch.slots_over.holds()),
-    ];
-    for (kind, ended) in ended {
-        if ended {
-            let last = last_of(row, kind);
-            over(row, ctx, kind, last);
+    let t = ctx.t;
+    let ended = |held: &[&Held]| {
+        if held.iter().any(|held| held.holds()) {
+            return None;
+        }
+        let last = held.iter().filter_map(|held| held.not_held(t, 0.0)).fold(f64::MIN, f64::max);
+        Some(if last == f64::MIN { t } else { last })
+    };
+    let pool = ended(&[&watch.full, &watch.high]);
+    let queue = ended(&[&watch.queue]);
+    let slots = ended(&[&watch.slots, &watch.slots_over]);
+    for (kind, until) in OURS.into_iter().zip([pool, queue, slots]) {
+        if let Some(until) = until {
+            over(row, ctx, kind, until);
         }
     }
 }

@@ -17,16 +17,18 @@ pub(in crate::serving) struct Held {
 impl Held {
     /// One more sample. Samples further apart than `gap` are not consecutive.
     pub(in crate::serving) fn sample(&mut self, t: Seconds, holds: bool, gap: f64) {
+        let broken = t < self.last - BACK || t - self.last > gap;
         if holds {
-            let broken = t < self.last - BACK || t - self.last > gap;
             let since = self.since.filter(|since| !broken && *since <= t + BACK);
             self.samples = if since.is_some() { self.samples.saturating_add(1) } else { 1 };
             self.since = Some(since.unwrap_or(t));
             self.not_since = None;
         } else {
+            // After a long silence nobody knows how long it still held: the last word counts.
+            let until = if broken && self.since.is_some() { self.last.min(t) } else { t };
             self.since = None;
             self.samples = 0;
-            self.not_since = Some(self.not_since.filter(|not| *not <= t).unwrap_or(t));
+            self.not_since = Some(self.not_since.filter(|not| *not <= t).unwrap_or(until));
         }
         self.last = t;
     }

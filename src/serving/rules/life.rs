@@ -35,7 +35,7 @@ pub(in crate::serving) fn crash(
         None => "a process of the server died".to_string(),
     };
     if let Some(running) = running {
-        text += &format!("; {running:.0} requests were running");
+        text += &format!("; {} ran", super::requests(running));
     }
     let rank = rank.map(f64::from).or_else(|| known.get("rank").copied());
     let finding = Finding {

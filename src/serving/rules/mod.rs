@@ -167,6 +167,20 @@ fn say(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_string(), |v| format!("{v:.0}"))
 }
 
+/// `1 request`, `3 requests`.
+fn requests(n: f64) -> String {
+    format!("{n:.0} request{}", if n == 1.0 { "" } else { "s" })
+}
+
+/// A figure of a diagnosis of a row that is open already.
+fn before(row: &Replica, ctx: &Ctx<'_>, kind: DiagnosisKind, name: &str) -> Option<f64> {
+    if row.watch.raised & (1u32 << (kind as u32 % 32)) == 0 {
+        return None;
+    }
+    let key = Key { kind, server: row.key.server.clone(), replica: Some(row.key.clone()) };
+    ctx.book.open_of(&key)?.figures.get(name).copied()
+}
+
 /// A ratio for a sentence.
 fn ratio(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_string(), |v| format!("{v:.2}"))

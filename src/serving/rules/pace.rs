@@ -1,7 +1,7 @@
 //! How requests get on: endless ones, retractions, slower than before, speculation, prefix cache.
 
 use super::watch::Alone;
-use super::{Ctx, Finding, Sample, Verdict, figure, figures, judge, over, ratio, verdict};
+use super::{Ctx, Finding, Sample, Verdict, figure, figures, judge, over, ratio, requests, verdict};
 use crate::serving::state::clock::Seconds;
 use crate::serving::state::{Field, Replica};
 use crate::serving::{DiagnosisKind, Severity};
@@ -49,19 +49,20 @@ pub(in crate::serving) fn retraction(row: &mut Replica, ctx: &mut Ctx<'_>) {
     };
     let (source, storm, seconds) = (ctx.source, rule.storm, rule.seconds);
     judge(row, ctx, DiagnosisKind::Retraction, verdict, |row| {
-        let requests = thrown.map_or(0.0, |(n, _, _)| f64::from(n));
+        let n = thrown.map_or(0.0, |(n, _, _)| f64::from(n));
         Finding {
-            severity: if requests >= storm { Severity::Error } else { Severity::Warning },
+            severity: if n >= storm { Severity::Error } else { Severity::Warning },
             source,
             figures: figures([
-                ("retracted", Some(requests)),
+                ("retracted", Some(n)),
                 ("retracted_in_all", Some(row.retracted as f64)),
                 ("kv", row.readings.value(Field::Kv)),
                 ("running", row.readings.value(Field::Running)),
                 ("queued", row.readings.value(Field::Queued)),
             ]),
             text: format!(
-                "{requests:.0} requests thrown out of the full pool within {seconds:.0} s: what they had is computed again"
+                "{} thrown out of the full pool within {seconds:.0} s: what was computed for them is computed again",
+                requests(n)
             ),
             advice: "run fewer trials at once now; if throughput does not come back, restart the server",
         }

@@ -78,6 +78,15 @@ impl Serving {
 
     /// Takes what was seen. Observations may come in any order and with any times.
     pub fn observe(&mut self, seen: &super::Observation) {
+        self.see(seen, true);
+    }
+
+    /// Takes a further message that stood in the same physical line as the one before: it is no line more.
+    pub fn observe_more(&mut self, seen: &super::Observation) {
+        self.see(seen, false);
+    }
+
+    fn see(&mut self, seen: &super::Observation, whole: bool) {
         let at = self.position(seen.source);
         let Some(view) = self.sources.get_mut(at) else { return };
         let t = view.moment(seen.at, &seen.seen);
@@ -85,7 +94,7 @@ impl Serving {
             return;
         }
         if let Seen::Line(line) = &seen.seen {
-            view.count(line, seen.at);
+            view.count(line, seen.at, whole);
         }
         let (index, placed) = (view.server, view.placed);
         self.revision += 1;

@@ -123,6 +123,11 @@ impl SourceView {
         !matches!(self.source.place, Place::Http(_) | Place::Metrics(_))
     }
 
+    /// Whether several attempts in a row got nothing.
+    pub fn has_failed(&self) -> bool {
+        self.failures.count >= 2 || (self.trouble.is_some() && (self.is_log() || self.failures.count == 0))
+    }
+
     /// Whether it is the URL of the server itself.
     pub(in crate::serving) fn is_base(&self) -> bool {
         matches!(self.source.place, Place::Http(_))
@@ -165,9 +170,9 @@ impl SourceView {
         t
     }
 
-    /// Counts a line and keeps its text.
-    pub(in crate::serving) fn count(&mut self, line: &Line, at: Option<Stamp>) {
-        self.lines += 1;
+    /// Counts a line and keeps its text. `whole`: not a further message in the same physical line.
+    pub(in crate::serving) fn count(&mut self, line: &Line, at: Option<Stamp>, whole: bool) {
+        self.lines += u64::from(whole);
         let engine = match &line.kind {
             LineKind::Decode(_) => {
                 self.decode_lines += 1;
@@ -191,7 +196,7 @@ impl SourceView {
         if self.engine.is_none() {
             self.engine = engine;
         }
-        let Some(text) = line.text.clone() else { return };
+        let Some(text) = line.text.clone().filter(|_| whole) else { return };
         let kept = LogLine { number: self.lines, at, time: line.time, severity: line.severity, text };
         if line.severity >= Severity::Warning {
             self.bad.push(kept.clone());

@@ -84,10 +84,10 @@ fn of_figures(row: &Replica, book: &Book, thresholds: &Thresholds, t: Seconds, a
     if let Some(unreachable) = book.open_of(&unreachable).filter(|_| row.key.worker.is_none()) {
         return (State::Hung, unreachable.text.to_string());
     }
-    let thrown = row.watch.retractions.within(t, thresholds.retraction.seconds);
+    let thrown = row.watch.retractions.within(t, thresholds.retraction.seconds.min(FRESH));
     if let Some((requests, _, last)) = thrown {
         let ago = words((t - last).max(0.0));
-        return (State::Retracting, format!("{requests} requests thrown out of the pool, the last {ago} ago"));
+        return (State::Retracting, format!("{requests} thrown out of the pool, the last {ago} ago"));
     }
     let running = row.readings.get(Field::Running);
     let Some(running) = running else {
