@@ -14,5 +14,7 @@ mod lines;
 mod pages;
 #[path = "serving/poll.rs"]
 mod poll;
+#[path = "serving/router.rs"]
+mod router;
 #[path = "serving/tail.rs"]
 mod tail;

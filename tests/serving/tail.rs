@@ -12,7 +12,7 @@ use super::poll::Watch;
 use crate::support;
 use crate::support::server_log::ServerLog;
 
-const SOON: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_secs(15);
 
 fn at(path: &Path) -> Vec<Source> {
     vec![Source { id: SourceId(0), server: "s".into(), place: Place::File(path.into()) }]

@@ -156,10 +156,11 @@ impl Tailer {
         if let Err(e) = open.file.read_exact_at(&mut bytes, end) {
             return Ok(if e.kind() == io::ErrorKind::UnexpectedEof { Ok(()) } else { Err(e) });
         }
-        if let (Some(last), Some(written)) = (last_time(&bytes), written) {
-            if was_appended(&meta, written) && is_quarter(last, written) {
-                self.feed.learn(last, written);
-            }
+        if let (Some(last), Some(written)) = (last_time(&bytes), written)
+            && was_appended(&meta, written)
+            && is_quarter(last, written)
+        {
+            self.feed.learn(last, written);
         }
         if first > 0 {
             match start_before(&open.file, first) {
