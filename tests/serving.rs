@@ -16,5 +16,9 @@ mod live;
 mod pages;
 #[path = "serving/poll.rs"]
 mod poll;
+#[path = "serving/router.rs"]
+mod router;
 #[path = "serving/screen.rs"]
 mod screen;
+#[path = "serving/tail.rs"]
+mod tail;

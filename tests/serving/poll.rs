@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 use crate::support::servers::Fake;
 
-/// Nothing may take longer from the event to the observation.
-const SOON: Duration = Duration::from_secs(5);
+/// Generous: the machine may be busy. What must be seen at once is measured where it is.
+const SOON: Duration = Duration::from_secs(15);
 
 pub struct Watch {
     rx: mpsc::Receiver<Vec<Observation>>,
@@ -264,9 +264,11 @@ async fn death_and_return_with_a_shorter_context_are_seen() {
         watch.info().await;
         watch.load("a load", |_| true).await;
         server.kill();
+        let began = Instant::now();
         let (_, why) = watch.unreached(Unreached::Refused).await;
         assert!(!why.contains("127.0.0.1"), "{why}");
         watch.unreached(Unreached::Refused).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         server.set(|f| (f.context, f.version) = (8192, "9.9.9".into()));
         server.revive();
         let info = watch.info().await;
@@ -507,7 +509,7 @@ fn sources_are_named_by_their_values() {
     assert_eq!(names(&["x/a.log", "y/a.log"]), own(&["a.log", "a.log (2)"]));
     assert_eq!(names(&["g=http://h:1", "g=docker:c", "other.log"]), own(&["g", "g", "other.log"]));
     assert_eq!(names(&["http://h:1", "http://h:1/v1", "http://h:1/"]), own(&["h:1"]));
-    assert_eq!(names(&["cmd:curl -H 'Authorization: Bearer abcdefgh1234'"])[0].1.contains("abcdefgh"), false);
+    assert!(!names(&["cmd:curl -H 'Authorization: Bearer abcdefgh1234'"])[0].1.contains("abcdefgh"));
 }
 
 #[test]

@@ -51,10 +51,11 @@ pub(super) async fn workers(server: Arc<Server>, old: bool) -> End {
             return end;
         }
         let unseen = direct.values().any(|(worker, _)| !worker.alive.load(Ordering::Relaxed));
-        if unseen && merged.load(Ordering::Relaxed) {
-            if let Err(end) = merge(&server, &direct, &merged).await {
-                return end;
-            }
+        if unseen
+            && merged.load(Ordering::Relaxed)
+            && let Err(end) = merge(&server, &direct, &merged).await
+        {
+            return end;
         }
     }
 }
