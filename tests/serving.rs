@@ -14,3 +14,5 @@ mod lines;
 mod pages;
 #[path = "serving/poll.rs"]
 mod poll;
+#[path = "serving/state.rs"]
+mod state;

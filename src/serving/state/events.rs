@@ -170,7 +170,7 @@ pub(super) fn take(server: &mut Server, ctx: &mut Ctx<'_>, line: &Line, event: &
         }
         Event::OutOfMemory => rules::oom(server, ctx),
         Event::Crashed { code } => {
-            let running = server.own_rows().filter_map(|row| row.figures().running).sum::<u32>();
+            let running = server.own_rows().filter_map(|row| row.figures().running).fold(0, u32::saturating_add);
             rules::crash(server, ctx, *code, running, line.ranks.dp);
             let words = match code {
                 Some(code) => format!("a process of it died with exit code {code}"),
