@@ -20,5 +20,7 @@ mod poll;
 mod router;
 #[path = "serving/screen.rs"]
 mod screen;
+#[path = "serving/state.rs"]
+mod state;
 #[path = "serving/tail.rs"]
 mod tail;

@@ -70,10 +70,8 @@ pub(super) fn sweep(row: &mut Replica, ctx: &mut Ctx<'_>, around: Around) {
     // What was told some seconds ago has aged since, as long as nothing newer says otherwise.
     let recent = |at: Seconds| (0.0..=30.0).contains(&(t - at));
     let snapshot = row.watch.snapshot.filter(|(at, _)| recent(*at)).map(|(_, age)| age);
-    let flat = row.watch.flat.filter(|(_, polls)| *polls >= 2).and_then(|(since, _)| {
-        let (last, _) = row.watch.counters.as_ref()?;
-        recent(*last).then(|| last - since)
-    });
+    let flat = row.watch.flat.filter(|(_, polls, last)| *polls >= 2 && recent(*last));
+    let flat = flat.map(|(since, _, last)| last - since);
     let health = around.health.map(|at| t - at).filter(|ago| (0.0..=90.0).contains(ago));
     let stalled = row.watch.stalled.held(rule.seconds, ctx.thresholds.confirm.samples);
     let stalled = stalled.filter(|_| t - row.watch.stalled.last() <= ctx.thresholds.confirm.gap_seconds);

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::held::Held;
-use crate::serving::Counters;
 use crate::serving::state::clock::Seconds;
+use crate::serving::{Counters, Load};
 
 /// The last gaps between batch lines.
 #[derive(Debug, Clone, Default)]
@@ -273,6 +273,41 @@ impl Retractions {
     }
 }
 
+/// The last counters of each kind of page: `/v1/loads` and `/metrics` count from different beginnings.
+#[derive(Debug, Clone, Default)]
+pub(in crate::serving) struct Counted {
+    last: Vec<(u8, Seconds, Counters)>,
+}
+
+/// Kinds of pages that are told apart.
+const PAGES: usize = 4;
+
+impl Counted {
+    /// Keeps the counters of a page, and gives those of the last one of its kind.
+    pub(in crate::serving) fn put(&mut self, t: Seconds, load: &Load) -> Option<(Seconds, Counters)> {
+        let new = load.counters;
+        let said = [new.generated.is_some(), new.prefilled.is_some(), new.cached.is_some(), new.started.is_some()];
+        let kind = said.into_iter().chain([load.age.is_some()]).fold(0u8, |kind, bit| kind << 1 | u8::from(bit));
+        if !said.contains(&true) && new.retracted.is_none() {
+            return None;
+        }
+        match self.last.iter_mut().find(|(known, _, _)| *known == kind) {
+            Some(known) => {
+                let before = (known.1, known.2);
+                (known.1, known.2) = (t, new);
+                Some(before)
+            }
+            None => {
+                if self.last.len() >= PAGES {
+                    self.last.remove(0);
+                }
+                self.last.push((kind, t, new));
+                None
+            }
+        }
+    }
+}
+
 /// All that is kept in mind.
 #[derive(Debug, Default)]
 pub(in crate::serving) struct Watch {
@@ -307,9 +342,12 @@ pub(in crate::serving) struct Watch {
     pub context_usual: f64,
     /// Slots that a request takes, while others wait.
     pub slots_each: Option<f64>,
-    pub counters: Option<(Seconds, Counters)>,
-    /// Since when the counter of generated tokens stands still while requests run.
-    pub flat: Option<(Seconds, u32)>,
+    /// When a log last told of prompts.
+    pub prompts_logged: Option<Seconds>,
+    pub counters: Counted,
+    /// Since when the counter of generated tokens stands still while requests run, how many polls, and
+    /// the last of them.
+    pub flat: Option<(Seconds, u32, Seconds)>,
     /// Age of the scheduler's snapshot, and when it was told.
     pub snapshot: Option<(Seconds, f64)>,
 }

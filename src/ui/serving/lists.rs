@@ -175,7 +175,7 @@ fn row(line: &LogLine, columns: usize, pen: Pen) -> Line<'static> {
         (None, None) => "-".to_string(),
     };
     let style = severity_style(line.severity, pen);
-    let head = format!("{} {} ", left(&clock, 8, pen), sign(line.severity));
+    let head = format!("{} {} ", left(&clock, 9, pen), sign(line.severity));
     let text = cut(&bare(&line.text), columns.saturating_sub(width(&head)), pen);
     Line::from(vec![
         Span::styled(head, if line.severity > Severity::Info { style } else { pen.dim() }),
