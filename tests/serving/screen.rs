@@ -259,6 +259,7 @@ fn outages(effects: &[Effect]) -> Vec<(Stamp, Stamp, String)> {
 fn a_server_that_dies_is_told_once_and_noted_from_when_to_when() {
     let mut model = served((120, 40), scenes::look());
     model.servers.alarms.notify = true;
+    model.servers.alarms.bell = true;
     // What holds already was told.
     let mut effects = second(&mut model, NOW + 1, Vec::new());
     effects.clear();

@@ -28,7 +28,7 @@ pub struct Point {
 }
 
 /// Which alarms were told, and which are to be.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Alarms {
     /// The bell rings for new ones.
     pub bell: bool,
@@ -38,12 +38,6 @@ pub struct Alarms {
     waiting: Vec<Alert>,
     /// When everything had been read for the first time.
     read: Option<Stamp>,
-}
-
-impl Default for Alarms {
-    fn default() -> Alarms {
-        Alarms { bell: true, notify: false, told: Told::default(), waiting: Vec::new(), read: None }
-    }
 }
 
 impl Alarms {
