@@ -339,6 +339,25 @@ async fn a_stuck_engine_shows_by_the_age_of_its_load() {
 }
 
 #[tokio::test]
+async fn health_is_asked_seldom() {
+    let (well, ill) = (Fake::sglang(), Fake::vllm());
+    ill.set(|f| f.healthy = false);
+    let mut watch = Watch::new(&[&format!("a={}", well.url()), &format!("b={}", ill.url())], &quick());
+    let mut found = Vec::new();
+    let all = watch.until("both", SOON, |o| {
+        if let Seen::Health(well) = o.seen {
+            found.push((o.source, well));
+        }
+        (found.len() == 2).then(|| found.clone())
+    });
+    let mut all = all.await;
+    all.sort();
+    assert_eq!(all, [(SourceId(0), true), (SourceId(1), false)]);
+    watch.take(Duration::from_secs(2)).await;
+    assert_eq!((well.asked("/health"), ill.asked("/health")), (1, 1));
+}
+
+#[tokio::test]
 async fn keys_are_shown_to_their_own_server_only_and_never_told() {
     let (options, key, admin) = keyed();
     let worker = Fake::sglang();
