@@ -432,6 +432,38 @@ async fn answers_that_are_none_are_told_apart() {
 }
 
 #[tokio::test]
+async fn a_path_that_breaks_its_connections_is_no_death() {
+    let models = r#"{"object":"list","data":[{"id":"m","owned_by":"vllm","max_model_len":4096}]}"#;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 4096];
+            let n = stream.read(&mut head).unwrap_or(0);
+            let head = String::from_utf8_lossy(&head[..n]).into_owned();
+            if head.starts_with("GET /v1/models") {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{models}", models.len());
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        }
+    });
+    let mut watch = Watch::new(&[&url], &quick());
+    assert_eq!(watch.info().await.engine, Some(Engine::Vllm));
+    watch
+        .until("a broken connection", SOON, |o| {
+            matches!(o.seen, Seen::Unreached { path: "/metrics", .. }).then_some(())
+        })
+        .await;
+    watch.take(Duration::from_secs(2)).await;
+    assert!(asked.load(Ordering::SeqCst) <= 2, "it is not looked for all the time");
+}
+
+#[tokio::test]
 async fn nothing_is_followed_elsewhere() {
     let (other, asked) = raw(|_| b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec());
     let head = format!("HTTP/1.1 302 Found\r\nlocation: {other}/v1/models\r\ncontent-length: 0\r\n\r\n");
