@@ -14,5 +14,9 @@ mod lines;
 mod pages;
 #[path = "serving/poll.rs"]
 mod poll;
+#[path = "serving/router.rs"]
+mod router;
 #[path = "serving/state.rs"]
 mod state;
+#[path = "serving/tail.rs"]
+mod tail;
