@@ -339,6 +339,25 @@ async fn a_stuck_engine_shows_by_the_age_of_its_load() {
 }
 
 #[tokio::test]
+async fn health_is_asked_seldom() {
+    let (well, ill) = (Fake::sglang(), Fake::vllm());
+    ill.set(|f| f.healthy = false);
+    let mut watch = Watch::new(&[&format!("a={}", well.url()), &format!("b={}", ill.url())], &quick());
+    let mut found = Vec::new();
+    let all = watch.until("both", SOON, |o| {
+        if let Seen::Health(well) = o.seen {
+            found.push((o.source, well));
+        }
+        (found.len() == 2).then(|| found.clone())
+    });
+    let mut all = all.await;
+    all.sort();
+    assert_eq!(all, [(SourceId(0), true), (SourceId(1), false)]);
+    watch.take(Duration::from_secs(2)).await;
+    assert_eq!((well.asked("/health"), ill.asked("/health")), (1, 1));
+}
+
+#[tokio::test]
 async fn keys_are_shown_to_their_own_server_only_and_never_told() {
     let (options, key, admin) = keyed();
     let worker = Fake::sglang();
@@ -410,6 +429,38 @@ async fn answers_that_are_none_are_told_apart() {
     let mut watch = Watch::new(&[&url], &quick());
     let (_, why) = watch.unreached(Unreached::Garbled).await;
     assert!(why.contains("8 MiB"), "{why}");
+}
+
+#[tokio::test]
+async fn a_path_that_breaks_its_connections_is_no_death() {
+    let models = r#"{"object":"list","data":[{"id":"m","owned_by":"vllm","max_model_len":4096}]}"#;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut head = [0; 4096];
+            let n = stream.read(&mut head).unwrap_or(0);
+            let head = String::from_utf8_lossy(&head[..n]).into_owned();
+            if head.starts_with("GET /v1/models") {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{models}", models.len());
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        }
+    });
+    let mut watch = Watch::new(&[&url], &quick());
+    assert_eq!(watch.info().await.engine, Some(Engine::Vllm));
+    watch
+        .until("a broken connection", SOON, |o| {
+            matches!(o.seen, Seen::Unreached { path: "/metrics", .. }).then_some(())
+        })
+        .await;
+    watch.take(Duration::from_secs(2)).await;
+    assert!(asked.load(Ordering::SeqCst) <= 2, "it is not looked for all the time");
 }
 
 #[tokio::test]

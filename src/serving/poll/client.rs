@@ -40,6 +40,11 @@ impl Missed {
         Missed { path, how, why: Arc::from(why) }
     }
 
+    /// Nobody is there. A new connection that was taken and broke is another thing: somebody is.
+    pub(in crate::serving) fn is_gone(&self) -> bool {
+        self.how == Unreached::Refused && &*self.why != BROKEN
+    }
+
     /// The server does not have that path.
     pub(in crate::serving) fn is_absent(&self) -> bool {
         matches!(self.how, Unreached::Status(404 | 405 | 501))

@@ -22,7 +22,7 @@ type Direct = BTreeMap<Arc<str>, (Arc<Server>, Task)>;
 async fn miss(server: &Server, missed: &Missed, pace: &mut Pace) -> Result<(), End> {
     server.missed(missed).await?;
     match missed.how {
-        Unreached::Refused => return Err(End::Anew),
+        _ if missed.is_gone() => return Err(End::Anew),
         Unreached::Unauthorised => pace.rest(LATER),
         _ => pace.rest(server.every.min(Duration::from_secs(2))),
     }

@@ -113,6 +113,10 @@ pub(in crate::serving) fn watchdog(server: &Server, ctx: &mut Ctx<'_>, after: Op
 
 /// A health check was not answered by the engine.
 pub(in crate::serving) fn health_failed(server: &mut Server, ctx: &mut Ctx<'_>, heartbeat: Option<String>) {
+    // One silence, one word.
+    if ctx.is_open(&server.name, DiagnosisKind::Unreachable) {
+        return;
+    }
     let running = server.own_rows().filter_map(|row| row.readings.value(Field::Running)).sum::<f64>();
     let known = server.own_rows().any(|row| row.readings.get(Field::Running).is_some());
     let mut text = "a health check got no answer from the engine".to_string();

@@ -159,9 +159,9 @@ pub(super) fn take(server: &mut Server, ctx: &mut Ctx<'_>, line: &Line, event: &
         Event::Retracted { requests } => {
             let requests = requests.unwrap_or(1).max(1);
             if let Some(row) = server.row(None, line.ranks.dp)
-                && row.watch.retractions.line(t, requests, line.ranks.tp)
+                && let Some(new) = row.watch.retractions.line(t, requests, line.ranks.tp)
             {
-                rules::count_retracted(row, t, requests, ctx.thresholds.collapse.after_window);
+                rules::count_retracted(row, t, new, ctx.thresholds.collapse.after_window);
                 rules::retraction(row, ctx);
                 rules::pool(row, ctx);
             }

@@ -115,7 +115,19 @@ impl Serving {
                 });
             } else if !placed && server.placed {
                 // A log without known times beside placed sources: counted and kept, but not on this clock.
-                return;
+                // What the server says of itself is so whenever it was said.
+                match &seen.seen {
+                    Seen::Info(_) | Seen::LogLost(_) | Seen::LogReset => {}
+                    Seen::Line(super::Line {
+                        kind: super::LineKind::Event(super::Event::Limits(limits)),
+                        ranks,
+                        ..
+                    }) => {
+                        server.take_limits(limits, ranks.dp);
+                        return;
+                    }
+                    _ => return,
+                }
             }
         }
         self.take(at, index, t, seen);
@@ -191,9 +203,7 @@ impl Serving {
             source: server.source,
         };
         rules::sweep(server, &mut ctx);
-        if !server.is_router() {
-            rules::reach(server, &self.sources, index, &mut ctx);
-        }
+        rules::reach(server, &self.sources, index, &mut ctx);
         standing::stand(server, &self.book, &self.thresholds, t);
     }
 

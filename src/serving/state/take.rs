@@ -390,12 +390,10 @@ fn counters(row: &mut super::Replica, load: &Load, figures: &mut Figures, t: Sec
     if prefilled.is_some_and(|p| p > 0.0) {
         row.watch.last_prefill = Some(t);
     }
-    if let Some(more) = retracted.filter(|r| *r >= 0.5) {
-        // The log tells the same ones where it is read: it did so within the last polls.
-        let told = row.watch.retractions.within(t, passed + 5.0).map_or(0, |(n, _, _)| n);
-        let more = (more.min(1e6) as u32).saturating_sub(told);
-        if more > 0 {
-            rules::retracted(row, t, more, window);
+    if let Some(rise) = retracted.filter(|r| *r >= 0.5) {
+        let new = row.watch.retractions.counted(then, t, rise.min(1e6) as u32);
+        if new > 0 {
+            rules::count_retracted(row, t, new, window);
         }
     }
     let runs = figures.running.is_some_and(|r| r > 0);
