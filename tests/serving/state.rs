@@ -1069,3 +1069,44 @@ fn a_url_is_asked_until_there_is_a_first_full_picture() {
     let (code, text, _) = run(&[&format!("http://{free}")]);
     assert!(text.contains("unreachable") && text.contains("refused") && code == Some(1), "{text}");
 }
+
+#[test]
+fn what_a_server_got_over_is_over() {
+    let mut serving = Serving::new(vec![log_source(0, "A")], Thresholds::shipped());
+    serving.observe(&decode(0, 0.0, None, busy(1, 0, 0.2, 50.0)));
+    serving.observe(&event(0, 1.0, Event::OutOfMemory));
+    serving.observe(&event(0, 1.0, Event::Watchdog { after: Some(300.0) }));
+    serving.observe(&event(0, 1.0, Event::HealthCheckFailed { last_heartbeat: None }));
+    serving.tick(at(2.0), &Demand::default());
+    assert_eq!(serving.open().count(), 3);
+    assert_eq!(serving.replicas().next().unwrap().state, State::Hung);
+    for t in 3..70 {
+        serving.observe(&decode(0, f64::from(t), None, busy(1, 0, 0.2, 50.0)));
+        serving.tick(at(f64::from(t)), &Demand::default());
+        let expected = match t {
+            0..12 => 3,
+            12..62 => 1,
+            _ => 0,
+        };
+        assert_eq!(serving.open().count(), expected, "at {t}: {:?}", kinds(&serving));
+    }
+    assert_eq!(serving.replicas().next().unwrap().state, State::Decoding);
+}
+
+#[test]
+fn a_live_log_whose_time_is_unknown_still_says_how_it_ended() {
+    let Some(root) = folder() else { return };
+    let mut serving = Serving::new(vec![log_source(0, "A")], Thresholds::shipped());
+    serving.observe_all(&observations(&root.join("sglang/real-cpu/server-4-scheduler-killed.log"), false));
+    serving.tick(at(0.0), &Demand::default());
+    let row = serving.replicas().next().unwrap();
+    assert_eq!((row.state, row.since()), (State::Dead, None));
+    assert!(serving.sources()[0].time_unknown());
+    // Once lines can be placed, they are what counts.
+    for t in 0..30 {
+        serving.observe(&decode(0, f64::from(t), None, busy(2, 0, 0.2, 50.0)));
+        serving.tick(at(f64::from(t)), &Demand::default());
+    }
+    let row = serving.replicas().next().unwrap();
+    assert_eq!((row.state, serving.open().count()), (State::Decoding, 0));
+}
