@@ -1110,3 +1110,51 @@ fn a_live_log_whose_time_is_unknown_still_says_how_it_ended() {
     let row = serving.replicas().next().unwrap();
     assert_eq!((row.state, serving.open().count()), (State::Decoding, 0));
 }
+
+#[test]
+fn an_old_server_without_proof_hangs_by_its_health_checks() {
+    let mut serving = polled();
+    let mut severities = Vec::new();
+    for t in (0..200).step_by(2) {
+        let t = f64::from(t);
+        serving.observe(&loads(0, t, None, busy(1, 0, 0.2, 50.0), Limits::default()));
+        // Each check takes 25 s, and another follows.
+        if t > 30.0 && t % 30.0 == 0.0 {
+            let why = "no answer in time".into();
+            serving.observe(&seen(0, t, Seen::Unreached { path: "/health", how: Unreached::TimedOut, why }));
+        }
+        serving.tick(at(t), &Demand::default());
+        let severity = open(&serving, Kind::Hang).map(|d| d.severity);
+        if severities.last() != Some(&severity) {
+            severities.push(severity);
+        }
+    }
+    assert_eq!(severities, [None, Some(Severity::Fatal)]);
+    assert!(open(&serving, Kind::HealthCheckFailed).is_some() && open(&serving, Kind::Unreachable).is_none());
+    serving.observe(&seen(0, 200.0, Seen::Health(true)));
+    serving.tick(at(201.0), &Demand::default());
+    assert_eq!(serving.open().next(), None);
+}
+
+#[test]
+fn following_prints_lines_of_json_until_it_is_stopped() {
+    let url = format!("http://127.0.0.1:{}", fake());
+    let home = tempfile::tempdir().unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+        .args(["serving", &url, "--json", "--watch", "--poll", "0.5"])
+        .env("HOME", home.path())
+        .env("PILOTHOUSE_STATE_DIR", home.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let reports: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // The same picture is not printed twice.
+    assert!((1..=3).contains(&reports.len()), "{text}");
+    assert_eq!(reports.last().unwrap()["replicas"][0]["state"], "decoding", "{text}");
+}
