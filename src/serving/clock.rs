@@ -142,7 +142,7 @@ impl Placer {
     ///
     /// The offset is the median of arrival less stamp over the last lines, rounded to a quarter hour. It
     /// follows at once where stamps jump ahead of the arrival or back (summer time, a clock that is
-    /// set), and after three lines that agree where the jump fell into a silence.
+    /// set), and after three lines that agree for two seconds where the jump fell into a silence.
     pub fn live(&mut self, time: LineTime, arrival: Stamp) -> Option<Stamp> {
         if !matches!(self.rule, Rule::Live) {
             return self.place(time);
@@ -179,17 +179,17 @@ impl Placer {
             Rule::Matched(_) => {
                 let second = seconds(civil);
                 // Stamps that go back within an hour: summer time ended on the server's wall.
-                if let (Some(last), Some(offset)) = (self.last_civil, self.offset.as_mut()) {
-                    if (HOUR / 2..=HOUR + DISORDER).contains(&(last - second)) {
-                        *offset += HOUR;
-                    }
+                if let (Some(last), Some(offset)) = (self.last_civil, self.offset.as_mut())
+                    && (HOUR / 2..=HOUR + DISORDER).contains(&(last - second))
+                {
+                    *offset += HOUR;
                 }
                 self.last_civil = Some(second);
                 stamp(second + self.offset?, time)?
             }
             Rule::Zone(zone) => {
                 let ambiguous = zone.to_ambiguous_timestamp(civil);
-                let early = ambiguous.clone().earlier().ok()?;
+                let early = ambiguous.earlier().ok()?;
                 let late = ambiguous.later().ok()?;
                 // The second pass through an hour that came twice follows what was placed before.
                 let again = self.last.is_some_and(|last| early.as_second() < last.as_second() - DISORDER);

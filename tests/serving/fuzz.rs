@@ -269,7 +269,7 @@ fn fuzz_lines() {
             assert!(!name.is_empty() && !value.is_empty());
         }
         assert!(start.elapsed() < Duration::from_secs(2), "{}", String::from_utf8_lossy(&line));
-        if count % 16 == 0 {
+        if count.is_multiple_of(16) {
             same_in_colour(&line);
         }
         count += 1;
