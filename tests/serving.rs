@@ -1,4 +1,5 @@
-//! Serving: log lines, clocks, polls, states and diagnoses against recordings of real servers.
+//! Serving: log lines, clocks, polls, states and diagnoses against recordings of real servers, and against
+//! servers that only look like ones.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod support;
@@ -11,3 +12,7 @@ mod events;
 mod fuzz;
 #[path = "serving/lines.rs"]
 mod lines;
+#[path = "serving/pages.rs"]
+mod pages;
+#[path = "serving/poll.rs"]
+mod poll;

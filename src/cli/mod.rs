@@ -14,6 +14,7 @@ pub mod requeue;
 pub mod resume_preview;
 pub mod run;
 pub mod screen;
+pub mod serving;
 pub mod status;
 pub mod stop;
 pub mod tally;
@@ -113,6 +114,8 @@ pub enum Command {
     Demo(demo::Demo),
     /// Play the terminal recording of a trial
     Replay(replay::Replay),
+    /// Print how model servers stand: SGLang, vLLM, the router; from URLs and logs
+    Serving(Box<serving::ServingArgs>),
     /// Run trials again in a new, small job: what failed for its surroundings, or what is named
     Requeue(Box<requeue::RequeueArgs>),
     /// Tell what `harbor job resume` would delete, keep and run again
@@ -147,6 +150,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Verdict(args) => verdict::run(&args),
         Command::Demo(args) => demo::run(&args, &cli.common),
         Command::Replay(args) => replay::run(&args, &cli.common),
+        Command::Serving(args) => serving::run(&args),
         Command::Requeue(args) => requeue::run(&args),
         Command::ResumePreview(args) => resume_preview::run(&args),
         Command::Stop(args) => stop::run(&args),

@@ -10,6 +10,7 @@ pub mod json;
 pub mod markdown;
 pub mod plain;
 pub mod publish;
+pub mod serving;
 pub mod triage;
 
 use std::borrow::Cow;

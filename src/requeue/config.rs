@@ -199,11 +199,14 @@ pub fn build(job: Option<&Value>, trial: &Value, tasks: Vec<Value>, change: &Cha
     out
 }
 
-/// What the job's config says now, and did not when the trials were run.
+/// What the job's config says now, and did not when the trials were run. What it does not name is the
+/// trials' default, which the new job keeps.
 fn drift(job: &Value, trial: &Value, out: &mut Built) {
     let null = Value::Null;
+    let said = |(_, _, now): &(String, String, String)| now != "-";
     for field in FROM_JOB {
-        for (path, was, now) in unlike(field, trial.get(field).unwrap_or(&null), job.get(field).unwrap_or(&null)) {
+        let unlike = unlike(field, trial.get(field).unwrap_or(&null), job.get(field).unwrap_or(&null));
+        for (path, was, now) in unlike.into_iter().filter(said) {
             out.differs.push(kept(&path, &was, &now));
         }
     }
@@ -214,7 +217,7 @@ fn drift(job: &Value, trial: &Value, out: &mut Built) {
         let same = |a: &&Value| a.get("name") == agent.get("name") && a.get("model_name") == agent.get("model_name");
         let at = agents.iter().position(|a| same(&a)).unwrap_or(0);
         let Some(now) = agents.get(at) else { return };
-        for (path, was, now) in unlike(&format!("agents[{at}]"), agent, now) {
+        for (path, was, now) in unlike(&format!("agents[{at}]"), agent, now).into_iter().filter(said) {
             out.differs.push(kept(&path, &was, &now));
         }
     }

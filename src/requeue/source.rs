@@ -275,6 +275,7 @@ fn places(
     let mut met: HashSet<String> = HashSet::new();
     let began = Instant::now();
     let mut unseen = 0;
+    let mut absent = Vec::new();
     for trial in trials {
         let task = trial.config.get("task");
         let text = |key: &str| task.and_then(|t| t.get(key)).and_then(Value::as_str);
@@ -286,7 +287,7 @@ fn places(
         let Ok(config) = trial_config(&bytes) else { continue };
         let candidates = task_dir_candidates(&config, source, Some(&here), None);
         let Some(found) = candidates.iter().find(|dir| dir.join("task.toml").is_file()) else {
-            problems.push(format!("task {path}: its directory is not there: looked for it above the job dir"));
+            absent.push(path.to_string());
             continue;
         };
         if Path::new(path).is_relative() {
@@ -310,6 +311,7 @@ fn places(
             differs.push(Difference::new(&format!("task {}", trial.pick.task), was, &now));
         }
     }
+    problems.extend(missing(&absent, met.len()));
     if unseen > 0 {
         let seen = met.len() - unseen;
         let words = format!("compared for {seen} of {} only: it takes too long", met.len());
@@ -320,6 +322,23 @@ fn places(
         problems.push(format!("relative paths of tasks count from {first} and from {second}: requeue them one by one"));
     }
     bases.into_iter().next().unwrap_or_else(|| base_of(config, source).unwrap_or(here))
+}
+
+/// Tasks whose directories are not there, in one line, however many.
+fn missing(absent: &[String], of: usize) -> Option<String> {
+    const NAMED: usize = 3;
+    let looked = "looked for above the job dir and here";
+    match absent {
+        [] => None,
+        [one] => Some(format!("task {one}: its directory is not there: {looked}")),
+        many => {
+            let named = many.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = many.len().saturating_sub(NAMED);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let n = many.len();
+            Some(format!("the directories of {n} of {of} tasks are not there, {looked}: {named}{more}"))
+        }
+    }
 }
 
 /// Where a job was started, by its relative `jobs_dir`; None where that does not tell.

@@ -10,6 +10,17 @@
 
 pub mod clock;
 pub mod line;
+pub mod page;
+mod poll;
+mod rules;
+mod series;
+pub mod source;
+mod state;
+mod tail;
+mod thresholds;
 mod types;
 
+pub use series::Track;
+pub use state::{Arithmetic, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
+pub use thresholds::{Thresholds, ThresholdsError};
 pub use types::*;

@@ -383,8 +383,17 @@ pub enum Seen {
     Info(ServerInfo),
     /// Load per rank (`/v1/loads`, `/metrics`).
     Loads(Vec<Load>),
-    /// The workers of a router, all of them.
+    /// The workers of a router, all of them. `/workers` knows no circuits, the metrics no load and no
+    /// model: what is None was not said, not gone.
     Workers(Vec<Worker>),
+    /// Something seen at a worker through its router's source: its load and what it says of itself,
+    /// never [`Seen::Workers`] or a line.
+    OfWorker {
+        /// Its URL, as in [`Worker::url`].
+        worker: Arc<str>,
+        /// What.
+        seen: Box<Seen>,
+    },
     /// Healthy of all workers, as the router counts them.
     Readiness {
         /// Healthy.

@@ -1,11 +1,10 @@
 //! The files of one trial as evidence: opened on demand, never through a link, by heads and tails.
 
-use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
+use super::folders::Folders;
 use super::pattern::Pattern;
 pub use super::source::Source;
 use crate::harbor::ctrf::{Ctrf, ctrf};
@@ -69,10 +68,7 @@ pub(super) struct Search {
 /// A trial's files as far as they were asked for.
 #[derive(Debug)]
 pub struct Gathered<'t> {
-    dir: Option<Dir>,
-    /// What lies in it, read once: most of what is asked for is not there. None where that is not known.
-    top: OnceCell<Option<BTreeSet<OsString>>>,
-    verifier: OnceCell<Option<Dir>>,
+    folders: Folders,
     trial: &'t Trial,
     result: &'t TrialResult,
     texts: BTreeMap<Source, Vec<Text>>,
@@ -86,9 +82,7 @@ impl<'t> Gathered<'t> {
     /// Of a trial's directory; without one only the result speaks.
     pub fn new(dir: Option<Dir>, trial: &'t Trial, result: &'t TrialResult) -> Gathered<'t> {
         Gathered {
-            dir,
-            top: OnceCell::new(),
-            verifier: OnceCell::new(),
+            folders: Folders::new(dir),
             trial,
             result,
             texts: BTreeMap::new(),
@@ -96,18 +90,6 @@ impl<'t> Gathered<'t> {
             particulars: None,
             ctrf: None,
         }
-    }
-
-    /// The trial's directory, where it holds the first part of a path.
-    fn with(&self, rel: &str) -> Option<&Dir> {
-        let dir = self.dir.as_ref()?;
-        let first = rel.split('/').next().unwrap_or_default();
-        self.top(dir).is_none_or(|names| names.contains(OsStr::new(first))).then_some(dir)
-    }
-
-    fn top(&self, dir: &Dir) -> Option<&BTreeSet<OsString>> {
-        let list = || Some(dir.list().ok()?.into_iter().map(|entry| entry.name).collect());
-        self.top.get_or_init(list).as_ref()
     }
 
     /// The texts of a source.
@@ -192,7 +174,8 @@ impl<'t> Gathered<'t> {
         if bytes > COUNTED {
             return None;
         }
-        let mut file = self.dir.as_ref()?.open_file(path).ok()?.take(bytes);
+        let (folder, name) = self.folders.holding(path)?;
+        let mut file = folder.dir.open_file(name).ok()?.take(bytes);
         let mut block = vec![0; 128 << 10];
         let mut lines = 0;
         loop {
@@ -229,8 +212,8 @@ impl<'t> Gathered<'t> {
             return places.clone();
         }
         let mut places = vec![String::new()];
-        if let Some(steps) = self.dir.as_ref().and_then(|d| d.sub("steps").ok()) {
-            let mut names = names(&steps, |kind, name| kind == EntryKind::Dir && !name.contains('/'));
+        if let Some(steps) = self.folders.get("steps") {
+            let mut names = steps.names(NAMES, |kind, _| kind == EntryKind::Dir);
             // Steps in the order in which the result names them, where it does.
             if names.len() > 1
                 && let Some(particulars) = self.particulars()
@@ -248,7 +231,7 @@ impl<'t> Gathered<'t> {
     /// What the result says beyond its summary.
     pub fn particulars(&mut self) -> Option<&Particulars> {
         if self.particulars.is_none() {
-            let bytes = self.dir.as_ref().and_then(|d| d.read_all("result.json", RESULT).ok());
+            let bytes = self.folders.own().and_then(|own| own.dir.read_all("result.json", RESULT).ok());
             self.particulars = Some(bytes.and_then(|b| particulars(&b.data).ok()).map(Box::new));
         }
         self.particulars.as_ref()?.as_deref()
@@ -260,7 +243,8 @@ impl<'t> Gathered<'t> {
             let places = self.places();
             let read = |place: String| {
                 let path = format!("{place}verifier/ctrf.json");
-                let bytes = self.with(&path)?.read_all(&path, 4 << 20).ok()?;
+                let (folder, name) = self.folders.holding(&path)?;
+                let bytes = folder.dir.read_all(name, 4 << 20).ok()?;
                 Some((Arc::from(path), ctrf(&bytes.data).ok()?))
             };
             self.ctrf = Some(places.into_iter().find_map(read));
@@ -270,16 +254,12 @@ impl<'t> Gathered<'t> {
 
     /// Metadata of a file, in the trial's directory or the first of its steps that has one.
     pub fn meta(&mut self, rel: &str) -> Option<crate::harbor::Meta> {
-        let places = self.places();
-        places.iter().find_map(|place| match (place.is_empty(), rel.strip_prefix("verifier/")) {
-            // Asked of every trial, of one that passed nothing else: no detour by the trial's directory.
-            (true, Some(name)) => self.verifier()?.stat(name).ok(),
-            _ => self.dir.as_ref()?.stat(&format!("{place}{rel}")).ok(),
+        self.places().iter().find_map(|place| {
+            let path = format!("{place}{rel}");
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", &path));
+            // No look at the list: of a trial that passed nothing else is asked.
+            self.folders.get(parent)?.dir.stat(name).ok()
         })
-    }
-
-    fn verifier(&self) -> Option<&Dir> {
-        self.verifier.get_or_init(|| self.dir.as_ref()?.sub("verifier").ok()).as_ref()
     }
 
     /// Whether the trial's directory can be looked at and holds this.
@@ -288,8 +268,8 @@ impl<'t> Gathered<'t> {
     }
 
     fn file(&self, rel: &str) -> Vec<Text> {
-        let Some(dir) = self.with(rel) else { return Vec::new() };
-        let Ok(head) = dir.read(rel, HEAD + TAIL) else { return Vec::new() };
+        let Some((folder, name)) = self.folders.holding(rel) else { return Vec::new() };
+        let Ok(head) = folder.dir.read(name, HEAD + TAIL) else { return Vec::new() };
         let text = |bytes: &[u8], base| self.text(rel, &String::from_utf8_lossy(bytes), base);
         if !head.truncated {
             return vec![text(&head.data, Base::Line(1))];
@@ -297,7 +277,7 @@ impl<'t> Gathered<'t> {
         let first = head.data.get(..HEAD as usize).unwrap_or(&head.data);
         let end = memchr::memrchr(b'\n', first).map_or(first.len(), |n| n + 1);
         let mut out = vec![text(first.get(..end).unwrap_or(first), Base::Line(1))];
-        if let Ok(tail) = dir.read_tail(rel, TAIL) {
+        if let Ok(tail) = folder.dir.read_tail(name, TAIL) {
             let skip = memchr::memchr(b'\n', &tail.data).map_or(0, |n| n + 1);
             let before = tail.meta.size.saturating_sub(tail.data.len() as u64) + skip as u64;
             out.push(text(tail.data.get(skip..).unwrap_or_default(), Base::After(before)));
@@ -307,7 +287,8 @@ impl<'t> Gathered<'t> {
 
     /// The end of a file.
     fn end(&self, rel: &str) -> Option<Text> {
-        let tail = self.with(rel)?.read_tail(rel, TAIL).ok()?;
+        let (folder, name) = self.folders.holding(rel)?;
+        let tail = folder.dir.read_tail(name, TAIL).ok()?;
         let skip = if tail.truncated { memchr::memchr(b'\n', &tail.data).map_or(0, |n| n + 1) } else { 0 };
         let before = tail.meta.size.saturating_sub(tail.data.len() as u64) + skip as u64;
         let base = if before == 0 { Base::Line(1) } else { Base::After(before) };
@@ -329,13 +310,13 @@ impl<'t> Gathered<'t> {
         let mut out = Vec::new();
         for place in self.places() {
             let path = format!("{place}{rel}");
-            let Some(dir) = self.with(&path).and_then(|d| d.sub(&path).ok()) else { continue };
+            let Some(folder) = self.folders.get(&path) else { continue };
             let fits = |kind, name: &str| {
                 kind == EntryKind::File
                     && is_log(name)
                     && !(verifier && (name.starts_with("reward") || name == "exit-code.txt"))
             };
-            for name in names(&dir, fits).into_iter().take(FILES) {
+            for name in folder.names(NAMES, fits).into_iter().take(FILES) {
                 out.extend(self.file(&format!("{path}/{name}")));
             }
         }
@@ -346,8 +327,8 @@ impl<'t> Gathered<'t> {
         let mut out = self.logs("agent", false);
         for place in self.places() {
             let path = format!("{place}agent");
-            let Some(dir) = self.with(&path).and_then(|d| d.sub(&path).ok()) else { continue };
-            let commands = names(&dir, |kind, name| kind == EntryKind::Dir && name.starts_with("command-"));
+            let Some(folder) = self.folders.get(&path) else { continue };
+            let commands = folder.names(NAMES, |kind, name| kind == EntryKind::Dir && name.starts_with("command-"));
             let skip = commands.len().saturating_sub(FILES / 2);
             for name in commands.iter().skip(skip) {
                 for file in ["stdout.txt", "stderr.txt"] {
@@ -362,8 +343,8 @@ impl<'t> Gathered<'t> {
         let mut out = Vec::new();
         for place in self.places() {
             let path = format!("{place}agent");
-            let Some(dir) = self.with(&path).and_then(|d| d.sub(&path).ok()) else { continue };
-            let panes = names(&dir, |kind, name| kind == EntryKind::File && name.ends_with(".pane"));
+            let Some(folder) = self.folders.get(&path) else { continue };
+            let panes = folder.names(NAMES, |kind, name| kind == EntryKind::File && name.ends_with(".pane"));
             out.extend(panes.iter().take(2).filter_map(|name| self.end(&format!("{path}/{name}"))));
         }
         out
@@ -371,17 +352,13 @@ impl<'t> Gathered<'t> {
 
     /// What a harness kept of the container beside the phases' own files.
     fn container(&self) -> Vec<Text> {
-        let Some(dir) = &self.dir else { return Vec::new() };
         const BEGINS: [&str; 6] = ["container", "inspect", "docker", "compose", "environment", "sandbox"];
-        let kept = |name: &OsString| BEGINS.iter().any(|b| name.to_string_lossy().starts_with(b));
-        if self.top(dir).is_some_and(|names| !names.iter().any(kept)) {
-            return Vec::new();
-        }
+        let Some(own) = self.folders.own() else { return Vec::new() };
         let fits = |kind, name: &str| {
             let kept = name.ends_with(".json") || is_log(name);
             kind == EntryKind::File && kept && BEGINS.iter().any(|b| name.starts_with(b))
         };
-        names(dir, fits).into_iter().take(FILES).flat_map(|name| self.file(&name)).collect()
+        own.names(NAMES, fits).into_iter().take(FILES).flat_map(|name| self.file(&name)).collect()
     }
 
     /// The exception's message: from `exception.txt`, else from the result.
@@ -525,16 +502,6 @@ fn output_of(mut text: Text) -> Option<Text> {
 
 fn is_log(name: &str) -> bool {
     (name.ends_with(".txt") || name.ends_with(".log")) && !name.starts_with("trajectory")
-}
-
-/// Names in a directory, sorted.
-fn names(dir: &Dir, fits: impl Fn(EntryKind, &str) -> bool) -> Vec<String> {
-    let entries = dir.list().unwrap_or_default();
-    let text = |name: OsString| name.into_string().ok();
-    let mut out: Vec<String> =
-        entries.into_iter().take(NAMES).filter_map(|e| text(e.name).filter(|name| fits(e.kind, name))).collect();
-    out.sort();
-    out
 }
 
 /// Offset of the last so many lines that hold anything.

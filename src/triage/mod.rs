@@ -18,6 +18,7 @@ pub mod survey;
 pub mod tests_run;
 
 mod flags;
+mod folders;
 mod pattern;
 mod source;
 
@@ -80,9 +81,14 @@ impl Classifier {
     /// The class of a trial that has a result; of one without, what it is when nobody will write one
     /// any more (`orphaned`).
     pub fn classify(&self, job_dir: &Path, job: &JobFacts, trial: &Trial) -> Classification {
+        self.classify_in(Dir::open(job_dir).ok().as_ref(), job, trial)
+    }
+
+    /// As [`Classifier::classify`], with the job dir open; without one only the result speaks.
+    pub fn classify_in(&self, job_dir: Option<&Dir>, job: &JobFacts, trial: &Trial) -> Classification {
         let Some(result) = trial.result.as_deref() else { return orphaned(trial) };
-        let dir = Dir::open(job_dir).and_then(|dir| dir.sub(&trial.name));
-        let mut gathered = Gathered::new(dir.ok(), trial, result);
+        let dir = job_dir.and_then(|dir| dir.sub(&trial.name).ok());
+        let mut gathered = Gathered::new(dir, trial, result);
         let facts = Facts::of(job, trial, result, &self.rules.alarms, &mut gathered);
         let mut class = self.decide(&facts, result, &mut gathered);
         flags::add(&mut class, &facts, result, trial, &mut gathered, &self.rules.alarms);

@@ -1,10 +1,12 @@
 //! All trials of a fleet, classified in parallel.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Classifier, orphaned, unreadable};
-use crate::job::{Class, Classification, Fleet, Job, JobEvent, Phase, Stamp, Trial};
+use crate::harbor::Dir;
+use crate::job::{Class, Classification, Fleet, Job, JobEvent, JobKey, Phase, Stamp, Trial};
 
 /// Threads at most: the work is opening files.
 const THREADS: usize = 8;
@@ -47,13 +49,18 @@ pub fn missing(classifier: &Classifier, fleet: &Fleet, now: Stamp) -> Vec<JobEve
 pub fn all(classifier: &Classifier, trials: &[(&Job, &Trial)]) -> Vec<Classification> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).clamp(1, THREADS);
     let threads = threads.min(trials.len().div_ceil(32)).max(1);
+    let mut dirs: BTreeMap<JobKey, Option<Dir>> = BTreeMap::new();
+    for (job, _) in trials {
+        dirs.entry(job.key).or_insert_with(|| Dir::open(&job.facts.dir).ok());
+    }
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some((job, trial)) = trials.get(at) else { return done };
-            done.push((at, classifier.classify(&job.facts.dir, &job.facts, trial)));
+            let dir = dirs.get(&job.key).and_then(Option::as_ref);
+            done.push((at, classifier.classify_in(dir, &job.facts, trial)));
         }
     };
     let mut done: Vec<(usize, Classification)> = if threads == 1 {

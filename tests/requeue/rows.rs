@@ -618,3 +618,45 @@ fn a_hostile_job_hangs_nothing_and_leads_nowhere() {
     assert_eq!(out.status.code(), Some(2), "{}", said(&out));
     assert!(said(&out).contains("task tasks/one: its directory is not there"), "{}", said(&out));
 }
+
+#[test]
+fn tasks_that_are_not_there_are_one_line() {
+    let names = ["one", "two", "three", "four", "five"];
+    let mut desk = Desk::new("bare", &names);
+    for task in names {
+        desk.stillborn(task, "Cannot connect to the Docker daemon");
+    }
+    desk.over();
+    for task in &names[..4] {
+        fs::remove_dir_all(desk.base().join("tasks").join(task)).unwrap();
+    }
+    let plan = desk.plan(&["--infra"]);
+    let problems = plan["plans"][0]["problems"].as_array().unwrap();
+    let [only] = problems.as_slice() else { panic!("{plan:#}") };
+    let only = only.as_str().unwrap();
+    assert!(only.contains("4 of 5 tasks are not there") && only.contains("and 1 more"), "{only}");
+}
+
+#[test]
+fn a_default_that_the_job_does_not_name_is_no_difference() {
+    let mut desk = Desk::new("sparse", &["one"]);
+    desk.stillborn("one", "Cannot connect to the Docker daemon");
+    desk.config("one", |c| {
+        c["environment"]["type"] = json!("docker");
+        c["environment"]["delete"] = json!(true);
+    });
+    desk.over();
+    edit(&desk.job.dir.join("config.json"), |c| {
+        if let Some(environment) = c["environment"].as_object_mut() {
+            environment.remove("type");
+            environment.remove("delete");
+        }
+    });
+    let plan = desk.plan(&["--infra"]);
+    let differs = plan["plans"][0]["differs"].to_string();
+    assert!(!differs.contains("environment"), "{plan:#}");
+    // What it does name counts.
+    edit(&desk.job.dir.join("config.json"), |c| c["environment"]["delete"] = json!(false));
+    let plan = desk.plan(&["--infra"]);
+    assert!(plan["plans"][0]["differs"].to_string().contains("environment.delete"), "{plan:#}");
+}

@@ -9,6 +9,8 @@ pub mod job;
 pub mod proc;
 pub mod pty;
 pub mod reenact;
+pub mod server_log;
+pub mod servers;
 pub mod shell;
 
 use std::io::Write;

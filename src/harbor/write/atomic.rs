@@ -218,6 +218,16 @@ impl Folder {
     /// # Errors
     /// See [`WriteError`]; then the old file is as it was.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        self.put(name, bytes, false)?;
+        self.sync()
+    }
+
+    /// As [`Folder::replace`], but leaves it to the next [`Folder::sync`] that the name is on disk: after
+    /// a power cut the old file may be there. For what is written often or just before another file.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; then the old file is as it was.
+    pub fn replace_soon(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
         self.put(name, bytes, false)
     }
 
@@ -226,6 +236,15 @@ impl Folder {
     /// # Errors
     /// [`WriteError::Exists`] when anything has this name, else see [`WriteError`].
     pub fn write_once(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        self.put(name, bytes, true)?;
+        self.sync()
+    }
+
+    /// As [`Folder::write_once`], but leaves it to the next [`Folder::sync`] that the name is on disk.
+    ///
+    /// # Errors
+    /// [`WriteError::Exists`] when anything has this name, else see [`WriteError`].
+    pub fn write_once_soon(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
         self.put(name, bytes, true)
     }
 
@@ -243,7 +262,7 @@ impl Folder {
             }
         });
         match done {
-            Ok(()) => self.sync(),
+            Ok(()) => Ok(()),
             Err(error) => {
                 // The file is of no use to anybody; if it stays, the next start finds it.
                 let _ = rustix::fs::unlinkat(&self.dir, temp.as_str(), AtFlags::empty());

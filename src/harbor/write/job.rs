@@ -160,7 +160,8 @@ impl TrialFolder {
     /// See [`WriteError`].
     pub fn note(&self, name: &str, json: &str) -> Result<(), WriteError> {
         self.held()?;
-        self.folder.replace(name, self.scrub.json(json.to_string()).as_bytes())
+        // The result that follows brings both names to the disk.
+        self.folder.replace_soon(name, self.scrub.json(json.to_string()).as_bytes())
     }
 }
 
@@ -219,8 +220,9 @@ impl JobWriter {
             scrub: start.scrub.clone(),
         };
         let mut job = JobWriter::with(folder, lease, log, resume);
-        job.folder.write_once("config.json", &json(&job.folder, &job.scrub, start.config)?)?;
-        job.folder.write_once("lock.json", &json(&job.folder, &job.scrub, start.lock)?)?;
+        job.folder.write_once_soon("config.json", &json(&job.folder, &job.scrub, start.config)?)?;
+        job.folder.write_once_soon("lock.json", &json(&job.folder, &job.scrub, start.lock)?)?;
+        job.folder.sync()?;
         job.write(JobTime::Local(start.started), None)?;
         Ok(job)
     }
@@ -342,9 +344,10 @@ impl JobWriter {
         lock: &TrialLock,
         modes: Modes,
     ) -> Result<TrialFolder, WriteError> {
-        folder.write_once("lock.json", &json(&folder, &self.scrub, lock)?)?;
+        folder.write_once_soon("lock.json", &json(&folder, &self.scrub, lock)?)?;
         let log = folder.log("trial.log")?;
-        folder.write_once("config.json", &json(&folder, &self.scrub, config)?)?;
+        folder.write_once_soon("config.json", &json(&folder, &self.scrub, config)?)?;
+        folder.sync()?;
         modes.make(&folder)?;
         Ok(TrialFolder { name: name.to_string(), folder, log, scrub: self.scrub.clone(), lost: self.lost.clone() })
     }
@@ -496,7 +499,12 @@ impl JobWriter {
             n_total_trials: self.total,
             stats: self.stats(finished.is_some()),
         };
-        self.folder.replace("result.json", &json(&self.folder, &self.scrub, &result)?)?;
+        let document = json(&self.folder, &self.scrub, &result)?;
+        match finished {
+            Some(_) => self.folder.replace("result.json", &document)?,
+            // It can be made again from the trials' own results.
+            None => self.folder.replace_soon("result.json", &document)?,
+        }
         self.unwritten = None;
         self.written = Some(Instant::now());
         self.spacing = (begin.elapsed() * SPACING_WRITES).clamp(SPACING, LONGEST_SPACING);
