@@ -121,7 +121,7 @@ impl Placer {
     /// For a finished log of an unknown zone: requests that it served, beside the moments at which
     /// trials called the model or got an answer. None where no quarter hour fits, or several do.
     ///
-    /// `requests` are the times on its lines of answers, in their order.
+    /// `requests` are the times on its lines of answers, in their order: [`super::line::is_answer`].
     pub fn matching(requests: &[LineTime], trials: &[Stamp], file_time: Stamp) -> Option<Placer> {
         Placer::matching_over(requests, trials, file_time, Midnights::default())
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pilothouse::serving::line::{Batch, Reader, fields};
+use pilothouse::serving::line::{Batch, Reader, fields, is_answer};
 use pilothouse::serving::{DecodeBatch, Event, Figures, Line, LineKind, LineTime, PrefillBatch, Ranks};
 use serde_json::Value;
 
@@ -314,6 +314,17 @@ fn wrappers_and_neighbours_do_not_hide_a_message() {
     ] {
         assert_eq!(read(quoted).kind, LineKind::Other, "{quoted}");
     }
+}
+
+#[test]
+fn answers_are_told_from_polls() {
+    let answers = |raw: &str| is_answer(&read(raw));
+    assert!(answers("[2026-11-29 19:49:35] INFO:     127.0.0.1:45156 - \"POST /v1/chat/completions HTTP/1.1\" 200 OK"));
+    assert!(answers("(APIServer pid=1) INFO:     127.0.0.1:1 - \"POST /v1/responses HTTP/1.1\" 200 OK"));
+    assert!(!answers(
+        "[2026-11-29 19:49:35] INFO:     127.0.0.1:45156 - \"POST /v1/chat/completions HTTP/1.1\" 400 Bad Request"
+    ));
+    assert!(!answers("[2026-11-29 19:49:35] INFO:     127.0.0.1:45156 - \"GET /metrics HTTP/1.1\" 200 OK"));
 }
 
 #[test]

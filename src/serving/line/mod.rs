@@ -480,6 +480,16 @@ impl Boundary for str {
     }
 }
 
+/// True for a line that says that the model was asked and answered: what a log is matched with trials
+/// by, see [`super::clock::Placer::matching`].
+pub fn is_answer(line: &Line) -> bool {
+    const ASKING: [&str; 5] = ["completions", "/generate", "/responses", "/messages", "/chat"];
+    match &line.kind {
+        LineKind::Event(Event::Access { path, status: 200..300 }) => ASKING.iter().any(|end| path.ends_with(end)),
+        _ => false,
+    }
+}
+
 /// The batch that a physical line holds, as the reader finds it, and its fields in their order.
 ///
 /// Nothing is allocated. None where the line holds none that can be read; of several the first.
