@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
 
-use crate::app::helm::{Audit, Finding, Helm, News, Order, Place, Signal, Survey, Waiting, Way};
+use super::servers::Remote;
+use crate::app::helm::{Abort, Audit, Finding, Helm, News, Order, Place, Signal, Survey, Waiting, Way};
 use crate::audit::{self, Advice, Journal, Note, Owner, StopSignal};
 use crate::harbor::write::lease::LEASE;
 use crate::job::{Job, JobKey, Stamp, time};
@@ -45,6 +46,8 @@ struct Shared {
     mending: Mutex<()>,
     /// Writes what is said of trials, one after another.
     scribe: Mutex<Option<say::Scribe>>,
+    /// Who reads the model servers.
+    servers: Mutex<Option<Remote>>,
 }
 
 /// Takes orders; clones share what they know.
@@ -61,7 +64,15 @@ impl Desk {
             stops: AtomicU64::new(0),
             mending: Mutex::new(()),
             scribe: Mutex::default(),
+            servers: Mutex::default(),
         }))
+    }
+
+    /// With a way to the model servers.
+    #[must_use]
+    pub fn with_servers(self, remote: Remote) -> Desk {
+        *self.0.servers.lock().unwrap_or_else(PoisonError::into_inner) = Some(remote);
+        self
     }
 
     /// Notes what the operator did to a job that this process runs. Does not wait.
@@ -111,6 +122,7 @@ impl Helm for Desk {
             Order::Preview(place) => self.aside(move |shared| {
                 shared.tell(News::Previewed(place.job, requeue::preview_of(&place.dir)));
             }),
+            Order::Abort(abort) => self.aside(move |shared| shared.abort(*abort)),
             Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
             Order::Slots(_) | Order::CancelTrial(_) | Order::Drain | Order::Cancel | Order::Hurry => {
                 let _ = self.0.news.try_send(News::Refused("only the screen of the owner can".to_string()));
@@ -167,6 +179,36 @@ impl Shared {
 
     fn known(&self, job: JobKey) -> Option<Known> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).get(&job).cloned()
+    }
+
+    /// Ends one request at its server; noted before it is known what came of it, and after.
+    fn abort(&self, abort: Abort) {
+        let worker = abort.worker.as_ref().map(|w| format!(" worker {w}")).unwrap_or_default();
+        let subject = format!("request {} at {}{worker}", abort.rid, abort.server);
+        let why = if abort.why.is_empty() { WHY.to_string() } else { format!("{WHY}: {}", abort.why) };
+        let remote = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let done = match remote {
+            Some(remote) => remote.abort(abort.clone()),
+            None => Err("no model server is read here".to_string()),
+        };
+        let mut note = Note::now("abort_request", &subject, &why);
+        note.result = match &done {
+            Ok(words) => words.clone(),
+            Err(error) => format!("not done: {error}"),
+        };
+        let noted = match &abort.job {
+            Some((place, id)) => write(&place.dir, id, &note),
+            None => match super::state_dir() {
+                Some(dir) => Journal::in_state(&dir, "serving")
+                    .and_then(|mut journal| journal.write(&note))
+                    .map_err(|e| e.to_string()),
+                None => Err("there is no state dir".to_string()),
+            },
+        };
+        if let Err(error) = noted {
+            self.tell(News::Refused(format!("the abort is not noted: {error}")));
+        }
+        self.tell(News::Aborted(done));
     }
 
     fn survey(&self, place: &Place, job: &Job) -> Result<Survey, String> {

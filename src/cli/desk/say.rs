@@ -46,9 +46,10 @@ fn write_all(shared: &Shared, speeches: &Receiver<(Place, Speech)>) {
 
 fn written(speech: &Speech) -> Result<Said, String> {
     let verdicts = Verdicts::new(&speech.facts, crate::cli::state_dir().as_deref());
-    let written = match &speech.outage {
-        Some(outage) => verdicts.outage(outage),
-        None => verdicts.write(&speech.words),
+    let written = match (&speech.outage, &speech.remark) {
+        (Some(outage), _) => verdicts.outage(outage),
+        (None, Some(remark)) => verdicts.remark(remark.act, &remark.subject, &remark.text),
+        (None, None) => verdicts.write(&speech.words),
     };
     let written = written.map_err(|e| e.to_string())?;
     Ok(Said { path: written.path, instead: written.instead, words: written.words })

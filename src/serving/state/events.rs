@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::clock::Seconds;
 use super::server::{Life, Server};
-use crate::serving::rules::{self, Ctx};
+use crate::serving::rules::{self, Ctx, Key};
 use crate::serving::{DiagnosisKind, Event, Line, LineTime};
 
 /// Seconds after a death within which other processes of the server still print.
@@ -39,7 +39,9 @@ pub(super) fn answers(server: &mut Server, ctx: &mut Ctx<'_>) {
     let t = ctx.t;
     match server.life {
         Life::Alive => {}
-        Life::Dead if t - server.life_since < DYING && t >= server.life_since => {}
+        // A crash that its log tells leaves processes that answer for a while. One that was only not reached
+        // is back.
+        Life::Dead if t - server.life_since < DYING && t >= server.life_since && crashed(server, ctx) => {}
         Life::Starting | Life::Restarting if server.logged && t - server.life_since < 1_800.0 => {}
         _ => {
             server.live(Life::Alive, "it answers", t);
@@ -51,6 +53,10 @@ pub(super) fn answers(server: &mut Server, ctx: &mut Ctx<'_>) {
 fn failed(server: &mut Server, t: Seconds) {
     let first = server.health_failed.map_or(t, |(first, _)| first.min(t));
     server.health_failed = Some((first, t));
+}
+
+fn crashed(server: &Server, ctx: &Ctx<'_>) -> bool {
+    ctx.book.is_open(&Key { kind: DiagnosisKind::Crash, server: server.name.clone(), replica: None })
 }
 
 /// A health check was answered, well or badly.
