@@ -802,7 +802,7 @@ fn memory_is_flat_over_hours_of_sixteen_servers() {
         }
         serving.tick(at(t), &demand);
         t += if t < full { 60.0 } else { 1.0 };
-        if t >= full + 60.0 && (t as u64) % 60 == 0 {
+        if t >= full + 60.0 && (t as u64).is_multiple_of(60) {
             heaps.push(serving.heap_estimate());
         }
     }
