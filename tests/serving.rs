@@ -6,6 +6,8 @@ mod support;
 
 #[path = "serving/clock.rs"]
 mod clock;
+#[path = "serving/events.rs"]
+mod events;
 #[path = "serving/fuzz.rs"]
 mod fuzz;
 #[path = "serving/lines.rs"]

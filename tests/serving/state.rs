@@ -802,7 +802,7 @@ fn memory_is_flat_over_hours_of_sixteen_servers() {
         }
         serving.tick(at(t), &demand);
         t += if t < full { 60.0 } else { 1.0 };
-        if t >= full + 60.0 && (t as u64) % 60 == 0 {
+        if t >= full + 60.0 && (t as u64).is_multiple_of(60) {
             heaps.push(serving.heap_estimate());
         }
     }
@@ -1068,4 +1068,93 @@ fn a_url_is_asked_until_there_is_a_first_full_picture() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, text, _) = run(&[&format!("http://{free}")]);
     assert!(text.contains("unreachable") && text.contains("refused") && code == Some(1), "{text}");
+}
+
+#[test]
+fn what_a_server_got_over_is_over() {
+    let mut serving = Serving::new(vec![log_source(0, "A")], Thresholds::shipped());
+    serving.observe(&decode(0, 0.0, None, busy(1, 0, 0.2, 50.0)));
+    serving.observe(&event(0, 1.0, Event::OutOfMemory));
+    serving.observe(&event(0, 1.0, Event::Watchdog { after: Some(300.0) }));
+    serving.observe(&event(0, 1.0, Event::HealthCheckFailed { last_heartbeat: None }));
+    serving.tick(at(2.0), &Demand::default());
+    assert_eq!(serving.open().count(), 3);
+    assert_eq!(serving.replicas().next().unwrap().state, State::Hung);
+    for t in 3..70 {
+        serving.observe(&decode(0, f64::from(t), None, busy(1, 0, 0.2, 50.0)));
+        serving.tick(at(f64::from(t)), &Demand::default());
+        let expected = match t {
+            0..12 => 3,
+            12..62 => 1,
+            _ => 0,
+        };
+        assert_eq!(serving.open().count(), expected, "at {t}: {:?}", kinds(&serving));
+    }
+    assert_eq!(serving.replicas().next().unwrap().state, State::Decoding);
+}
+
+#[test]
+fn a_live_log_whose_time_is_unknown_still_says_how_it_ended() {
+    let Some(root) = folder() else { return };
+    let mut serving = Serving::new(vec![log_source(0, "A")], Thresholds::shipped());
+    serving.observe_all(&observations(&root.join("sglang/real-cpu/server-4-scheduler-killed.log"), false));
+    serving.tick(at(0.0), &Demand::default());
+    let row = serving.replicas().next().unwrap();
+    assert_eq!((row.state, row.since()), (State::Dead, None));
+    assert!(serving.sources()[0].time_unknown());
+    // Once lines can be placed, they are what counts.
+    for t in 0..30 {
+        serving.observe(&decode(0, f64::from(t), None, busy(2, 0, 0.2, 50.0)));
+        serving.tick(at(f64::from(t)), &Demand::default());
+    }
+    let row = serving.replicas().next().unwrap();
+    assert_eq!((row.state, serving.open().count()), (State::Decoding, 0));
+}
+
+#[test]
+fn an_old_server_without_proof_hangs_by_its_health_checks() {
+    let mut serving = polled();
+    let mut severities = Vec::new();
+    for t in (0..200).step_by(2) {
+        let t = f64::from(t);
+        serving.observe(&loads(0, t, None, busy(1, 0, 0.2, 50.0), Limits::default()));
+        // Each check takes 25 s, and another follows.
+        if t > 30.0 && t % 30.0 == 0.0 {
+            let why = "no answer in time".into();
+            serving.observe(&seen(0, t, Seen::Unreached { path: "/health", how: Unreached::TimedOut, why }));
+        }
+        serving.tick(at(t), &Demand::default());
+        let severity = open(&serving, Kind::Hang).map(|d| d.severity);
+        if severities.last() != Some(&severity) {
+            severities.push(severity);
+        }
+    }
+    assert_eq!(severities, [None, Some(Severity::Fatal)]);
+    assert!(open(&serving, Kind::HealthCheckFailed).is_some() && open(&serving, Kind::Unreachable).is_none());
+    serving.observe(&seen(0, 200.0, Seen::Health(true)));
+    serving.tick(at(201.0), &Demand::default());
+    assert_eq!(serving.open().next(), None);
+}
+
+#[test]
+fn following_prints_lines_of_json_until_it_is_stopped() {
+    let url = format!("http://127.0.0.1:{}", fake());
+    let home = tempfile::tempdir().unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+        .args(["serving", &url, "--json", "--watch", "--poll", "0.5"])
+        .env("HOME", home.path())
+        .env("PILOTHOUSE_STATE_DIR", home.path())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(stopped.success());
+    let out = child.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(130));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let reports: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    // The same picture is not printed twice.
+    assert!((1..=3).contains(&reports.len()), "{text}");
+    assert_eq!(reports.last().unwrap()["replicas"][0]["state"], "decoding", "{text}");
 }

@@ -17,7 +17,7 @@ const PROBES: usize = 64;
 /// A line shows that the engine works.
 pub(super) fn alive(server: &mut Server, ctx: &mut Ctx<'_>, words: &str) {
     let t = ctx.t;
-    server.health_failed = server.health_failed.filter(|failed| *failed > t);
+    server.health_failed = server.health_failed.filter(|(_, last)| *last > t);
     match server.life {
         Life::Alive => {}
         Life::Dead if t - server.life_since < DYING && t >= server.life_since => return,
@@ -50,6 +50,11 @@ pub(super) fn answers(server: &mut Server, ctx: &mut Ctx<'_>) {
     }
 }
 
+fn failed(server: &mut Server, t: Seconds) {
+    let first = server.health_failed.map_or(t, |(first, _)| first.min(t));
+    server.health_failed = Some((first, t));
+}
+
 fn crashed(server: &Server, ctx: &Ctx<'_>) -> bool {
     ctx.book.is_open(&Key { kind: DiagnosisKind::Crash, server: server.name.clone(), replica: None })
 }
@@ -61,7 +66,7 @@ pub(super) fn health(server: &mut Server, ctx: &mut Ctx<'_>, well: bool) {
         answers(server, ctx);
         rules::health_well(server, ctx);
     } else if !matches!(server.life, Life::Starting | Life::Restarting) {
-        server.health_failed = Some(ctx.t);
+        failed(server, ctx.t);
         rules::health_failed(server, ctx, None);
     }
 }
@@ -189,7 +194,7 @@ pub(super) fn take(server: &mut Server, ctx: &mut Ctx<'_>, line: &Line, event: &
             rules::watchdog(server, ctx, after.map(f64::from), line.ranks.dp);
         }
         Event::HealthCheckFailed { last_heartbeat } => {
-            server.health_failed = Some(t);
+            failed(server, t);
             rules::health_failed(server, ctx, last_heartbeat.map(words_of));
         }
         Event::QueueFull => rules::queue_full(server, ctx, line.ranks.dp),

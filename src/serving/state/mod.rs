@@ -157,6 +157,12 @@ impl Serving {
         for index in 0..self.servers.len() {
             if let Some(server) = self.servers.get_mut(index) {
                 if !server.placed {
+                    // On its own clock it is as late as its last line says.
+                    let heard = self.sources.iter().filter(|s| s.server == index).filter_map(|s| s.heard);
+                    let own = heard.fold(f64::MIN, f64::max);
+                    if own > f64::MIN {
+                        self.sweep(index, own);
+                    }
                     continue;
                 }
                 if back {
@@ -190,7 +196,7 @@ impl Serving {
     fn sweep(&mut self, index: usize, t: Seconds) {
         let Some(server) = self.servers.get_mut(index) else { return };
         server.swept = t;
-        if self.finished {
+        if self.finished || !server.placed {
             server.rows.iter_mut().for_each(|row| row.now = t);
         }
         let mut ctx = rules::Ctx {

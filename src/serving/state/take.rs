@@ -79,19 +79,12 @@ impl Serving {
             Seen::Unreached { path, how, why } => {
                 view.trouble = Some(Arc::from(format!("{path}: {why}")));
                 view.unreached = Some(*how);
-                let fails = &mut view.failures;
                 match how {
-                    Unreached::Refused | Unreached::TimedOut => {
-                        if fails.count == 0 || t < fails.since {
-                            fails.since = t;
-                        }
-                        fails.count = fails.count.saturating_add(1);
-                        if *how == Unreached::Refused {
-                            fails.refused = fails.refused.saturating_add(1);
-                        }
-                    }
+                    // The check waits longest of all: other paths tell whether anything answers.
+                    Unreached::TimedOut if *path == "/health" => events::health(server, &mut ctx, false),
+                    Unreached::Refused | Unreached::TimedOut => view.failures.add(*how, t),
                     // It answered, if not what was asked for.
-                    _ => *fails = Default::default(),
+                    _ => view.failures = Default::default(),
                 }
                 if server.rows.is_empty() && !server.is_router() && server.engine.is_none() {
                     server.row(None, None);
