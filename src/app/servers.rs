@@ -19,7 +19,9 @@ use super::update::notice;
 use crate::job::{Stamp, TrialKey, time};
 use crate::serving::join::{self, Joined};
 use crate::serving::rids::Rids;
-use crate::serving::{Diagnosis, DiagnosisKind, Observation, Replica, ReplicaKey, Seen, Severity, Thresholds};
+use crate::serving::{
+    Diagnosis, DiagnosisKind, Observation, Replica, ReplicaKey, Seen, Server, Severity, State, Thresholds,
+};
 
 /// The panes of the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -108,8 +110,7 @@ pub fn tick(model: &mut Model) -> Vec<Effect> {
     if known {
         model.serving.tick(now, &trials.demand(now));
     }
-    let replicas: Vec<join::Replica> =
-        model.serving.replicas().filter(|r| !is_router_itself(r)).map(joinable).collect();
+    let replicas = asked(model);
     model.servers.joined = join::join(&trials, &replicas, now);
     if !known {
         return Vec::new();
@@ -118,9 +119,36 @@ pub fn tick(model: &mut Model) -> Vec<Effect> {
     notes::keep(model)
 }
 
-/// A router's own row beside those of its workers: its requests are theirs.
-fn is_router_itself(replica: &Replica) -> bool {
-    replica.engine == Some(crate::serving::Engine::Router) && replica.key.worker.is_none()
+/// What trials' requests go to: the replicas; where every router is gone the routers, whatever their workers
+/// do.
+fn asked(model: &Model) -> Vec<join::Replica> {
+    let routers: Vec<&Server> = model.serving.servers().iter().filter(|s| s.is_router()).collect();
+    let gone: Vec<join::Replica> = routers.iter().filter_map(|router| gone_router(model, router)).collect();
+    if !gone.is_empty() && gone.len() == routers.len() {
+        return gone;
+    }
+    model.serving.replicas().map(joinable).collect()
+}
+
+/// A router that does not serve, in the shape of a replica that does not.
+pub fn gone_router(model: &Model, router: &Server) -> Option<join::Replica> {
+    let unreached = || {
+        model
+            .serving
+            .open()
+            .find(|d| d.kind == DiagnosisKind::Unreachable && d.server == router.name && router.is_router())
+    };
+    let (state, since) = match router.state() {
+        state if router.is_router() && is_gone(state) => (state, router.since()),
+        _ => (State::Hung, unreached()?.since),
+    };
+    let name = router.name.clone();
+    Some(join::Replica { name, state, since, running: None, queued: None, generation: None, age: None })
+}
+
+/// It does not serve.
+pub fn is_gone(state: State) -> bool {
+    matches!(state, State::Dead | State::Hung | State::Restarting)
 }
 
 fn joinable(replica: &Replica) -> join::Replica {

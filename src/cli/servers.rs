@@ -36,7 +36,7 @@ pub struct ServingArgs {
     pub no_bell: bool,
     /// Run this for each new alarm, with the alarm as a line of JSON on its standard input; 10 s at most,
     /// six times a minute at most, the rest is summed up
-    #[arg(long, value_name = "COMMAND", env = "PILOTHOUSE_NOTIFY", help_heading = "Alarms")]
+    #[arg(long, value_name = "COMMAND", env = "PILOTHOUSE_NOTIFY", hide_env_values = true, help_heading = "Alarms")]
     pub notify: Option<String>,
 }
 

@@ -80,6 +80,8 @@ pub struct Joined {
     pub why: String,
     /// True when it was inferred.
     pub inferred: bool,
+    /// How the endpoint stands that it waits for; None where it answers.
+    pub endpoint: Option<State>,
 }
 
 /// A trial whose agent is at work with a model.
@@ -341,7 +343,7 @@ pub fn join(trials: &Trials, replicas: &[Replica], now: Stamp) -> BTreeMap<Trial
             Some(ago) => format!("artifacts/manifest.json was written {ago} ago: the agent is over"),
             None => "the agent is over".to_string(),
         };
-        let joined = Joined { doing: Some(Doing::Verifying), since: *since, why, inferred: false };
+        let joined = Joined { doing: Some(Doing::Verifying), since: *since, why, inferred: false, endpoint: None };
         out.insert(key.clone(), joined);
     }
     let servers = servers(replicas);
@@ -372,6 +374,7 @@ fn in_command(ask: &Ask, now: Stamp) -> Joined {
         since: Some(moved),
         why: format!("the terminal moved {quiet} ago, after the last step {step} ago: the model has answered"),
         inferred: true,
+        endpoint: None,
     }
 }
 
@@ -379,7 +382,7 @@ fn in_command(ask: &Ask, now: Stamp) -> Joined {
 fn silent_one(ask: &Ask, trials: &Trials, servers: &Servers, (silent, at_end): (usize, bool), now: Stamp) -> Joined {
     let age = ask.age(now);
     let ago = time::words(age);
-    let told = |doing, why: String| Joined { doing, since: Some(ask.asked), why, inferred: true };
+    let told = |doing, why: String| Joined { doing, since: Some(ask.asked), why, inferred: true, endpoint: None };
     let base = match ask.terminal {
         Some(_) => format!("no step for {ago}, terminal still"),
         None => format!("no sign for {ago}"),
@@ -394,7 +397,7 @@ fn silent_one(ask: &Ask, trials: &Trials, servers: &Servers, (silent, at_end): (
         let words = since.map(|at| format!(" for {}", time::words(time::age(at, now).as_secs_f64())));
         let since = Some(since.map_or(ask.asked, |at| at.max(ask.asked)));
         let why = format!("{base}; {name} is {}{}", state.name(), words.unwrap_or_default());
-        return Joined { doing: Some(Doing::Endpoint), since, why, inferred: true };
+        return Joined { doing: Some(Doing::Endpoint), since, why, inferred: true, endpoint: Some(*state) };
     }
     if let Some(unfit) = &servers.unfit {
         return told(None, format!("{base}; {unfit}"));

@@ -15,7 +15,7 @@ use super::pane;
 use super::style::Pen;
 use crate::app::model::{Model, Room};
 use crate::app::servers::{self, Pane};
-use crate::serving::{Engine, Replica, State, join};
+use crate::serving::{Replica, State, join};
 use cells::{Columns, Field};
 
 /// Draws the view.
@@ -151,27 +151,21 @@ pub fn state_style(state: State, pen: Pen) -> ratatui::style::Style {
 
 /// How the servers stand in few words: `router ok, 3/4 replicas`.
 pub fn fact(model: &Model) -> String {
-    let rows = || model.serving.replicas().filter(|r| !is_router(r));
-    let all = rows().count();
-    let up = rows().filter(|r| is_up(r.state)).count();
-    let routers: Vec<&Replica> = model.serving.replicas().filter(|r| is_router(r)).collect();
-    let router = match routers.as_slice() {
-        [] => String::new(),
-        all if all.iter().all(|r| is_up(r.state)) => "router ok, ".to_string(),
-        all => {
-            let bad = all.iter().find(|r| !is_up(r.state)).map_or("-", |r| r.state.name());
-            format!("router {bad}, ")
-        }
+    let all = model.serving.replicas().count();
+    let up = model.serving.replicas().filter(|r| is_up(r.state)).count();
+    let mut routers = model.serving.servers().iter().filter(|s| s.is_router()).peekable();
+    let router = match routers.peek() {
+        None => String::new(),
+        Some(_) => match routers.find_map(|router| servers::gone_router(model, router)) {
+            Some(gone) => format!("router {}, ", gone.state.name()),
+            None => "router ok, ".to_string(),
+        },
     };
     match all {
-        0 if !routers.is_empty() => router.trim_end_matches(", ").to_string(),
+        0 if !router.is_empty() => router.trim_end_matches(", ").to_string(),
         0 => "nothing heard yet".to_string(),
         all => format!("{router}{up}/{all} replica{} up", if all == 1 { "" } else { "s" }),
     }
-}
-
-fn is_router(replica: &Replica) -> bool {
-    replica.engine == Some(Engine::Router) && replica.key.worker.is_none()
 }
 
 fn is_up(state: State) -> bool {

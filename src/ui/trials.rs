@@ -284,12 +284,11 @@ fn joined_words(row: &Row, model: &Model, room: usize) -> Option<String> {
         Doing::Thinking => with("think"),
         Doing::Command => with("command"),
         Doing::Endpoint => {
-            let down = model.serving.replicas().find(|r| !matches!(r.state, State::Idle | State::Ready));
-            let how = match down.map(|r| r.state) {
+            let how = match joined.endpoint {
                 Some(State::Hung) => "endpoint hangs",
                 Some(State::Starting | State::Restarting) => "endpoint starts",
-                Some(State::Dead) => "endpoint down",
-                _ => "endpoint",
+                Some(_) => "endpoint down",
+                None => "endpoint",
             };
             vec![format!("waiting: {how}"), how.to_string(), "endpoint".to_string()]
         }

@@ -253,3 +253,45 @@ fn one_request_is_aborted_at_its_server_and_noted() {
     let text = std::fs::read_to_string(&journal).unwrap();
     assert!(text.contains("\"act\":\"outage\""), "{text}");
 }
+
+#[test]
+fn the_endpoint_that_a_running_job_names_is_found_and_only_spoken_of_once_it_answers() {
+    let Some(shared) = support::shared() else { return };
+    let fake = Fake::sglang();
+    fake.set(|face| face.context = TOLD);
+    fake.load(1, 0, 20_000);
+    let temp = tempfile::tempdir().unwrap();
+    let job = temp.path().join(JOB);
+    let mut run = Reenactment::load(&shared.join("data/jobs"), JOB, &job);
+    run.apply_until(MOMENT);
+    let _held = OpenOptions::new().create(true).append(true).open(job.join("job.log")).unwrap();
+    let config = std::fs::read_to_string(job.join("config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["agents"][0]["kwargs"]["api_base"] = format!("{}/v1", fake.url()).into();
+    std::fs::write(job.join("config.json"), config.to_string()).unwrap();
+    let state = temp.path().join("state");
+    let env = [("PILOTHOUSE_STATE_DIR", state.to_str().unwrap())];
+    let found = |text: &str| text.contains("1/1 replica up") && row(text, THINKER).contains("generating ~");
+    let mut pty = Pty::pilothouse(&["attach", job.to_str().unwrap()], SIZE.0, SIZE.1, &env);
+    pty.wait_until("the guessed server", START, found);
+    pty.send("q");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0);
+    // Whoever does not want that says so; and nobody is asked.
+    let before = fake.requests().len();
+    let mut pty = Pty::pilothouse(&["attach", "--no-guess", job.to_str().unwrap()], SIZE.0, SIZE.1, &env);
+    pty.wait_for(THINKER, START);
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(!pty.text().contains("2 Serving"), "{}", pty.text());
+    assert_eq!(fake.requests().len(), before);
+    pty.send("q");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0);
+    // One that does not answer is no alarm: it may be another machine's.
+    fake.kill();
+    let mut pty = Pty::pilothouse(&["attach", job.to_str().unwrap()], SIZE.0, SIZE.1, &env);
+    pty.wait_for(THINKER, START);
+    std::thread::sleep(Duration::from_secs(5));
+    let text = pty.text();
+    assert!(!text.contains("2 Serving") && !text.contains("not reached"), "{text}");
+    pty.send("q");
+    assert_eq!(pty.wait_exit(SOON).exit_code(), 0);
+}

@@ -22,7 +22,7 @@ use pilothouse::app::update;
 use pilothouse::job::{FileFact, JobEvent, JobKey, Stamp};
 use pilothouse::serving::{
     Counters, DecodeBatch, Engine, Event, Figures, Limits, Line, LineKind, Load, Observation, Place, Ranks, Seen,
-    ServerInfo, Serving, Severity, Source, SourceId, Thresholds, Unreached,
+    ServerInfo, Serving, Severity, Source, SourceId, Thresholds, Unreached, Worker,
 };
 use scenes::{NOW, keys, typed};
 
@@ -323,6 +323,45 @@ fn trials_say_that_they_wait_for_an_endpoint_that_is_down() {
     update::settle(&mut model);
     let text = cells::lines(&cells::draw(&mut model)).join("\n");
     assert!(text.contains("waiting: endpoint down"), "{text}");
+}
+
+#[test]
+fn behind_a_router_that_is_gone_trials_wait_whatever_its_workers_do() {
+    let mut model = scenes::model(&[scenes::running()], (220, 60), scenes::look());
+    let source = Source { id: A, server: "front".into(), place: Place::Http("http://front:30000".into()) };
+    model.serving = Serving::new(vec![source], Thresholds::shipped());
+    (model.steer.notes, model.steer.side) = (true, Side::Attached);
+    let worker = |n: u16| Worker {
+        url: format!("http://gpu-{n}:30000").into(),
+        rank: None,
+        healthy: Some(true),
+        circuit: None,
+        load: Some(3),
+        model: None,
+    };
+    let of = |n: u16, seen: Seen| Seen::OfWorker { worker: worker(n).url, seen: Box::new(seen) };
+    let front = ServerInfo { engine: Some(Engine::Router), ..ServerInfo::default() };
+    for step in 0..10 {
+        let now = NOW + step * 2;
+        let load = |n| Load { rank: None, ..load(n, 3, 0, 0.4, 150.0) };
+        let all = vec![
+            seen(A, now, Seen::Info(front.clone())),
+            seen(A, now, Seen::Readiness { healthy: 2, total: 2 }),
+            seen(A, now, Seen::Workers(vec![worker(1), worker(2)])),
+            seen(A, now, of(1, Seen::Loads(vec![load(1)]))),
+            seen(A, now, of(2, Seen::Loads(vec![load(2)]))),
+        ];
+        let _ = second(&mut model, now, all);
+    }
+    let text = cells::lines(&cells::draw(&mut model)).join("\n");
+    assert!(text.contains("router ok, 2/2 replicas up") && text.contains("generating ~"), "{text}");
+    for step in 10..20 {
+        let _ = second(&mut model, NOW + step * 2, vec![refused(A, NOW + step * 2)]);
+    }
+    let text = cells::lines(&cells::draw(&mut model)).join("\n");
+    assert!(text.contains("waiting: endpoint down"), "{text}");
+    let effects = update::update(&mut model, at(NOW + 42), Msg::Key(Key::Ctrl('c')));
+    assert_eq!(outages(&effects).len(), 1, "{effects:?}");
 }
 
 #[test]

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use super::super::effect::Effect;
 use super::super::helm::{Order, Place, Remark, Side, Speech};
 use super::super::model::Model;
+use super::{gone_router, is_gone};
 use crate::job::verdict::Outage;
 use crate::job::{Job, JobKey, Stamp, StateKind, time};
-use crate::serving::{ReplicaKey, State, join};
+use crate::serving::{Replica, ReplicaKey, State, join};
 
 /// Shorter ones are no outage: a client tries again within it.
 const SHORTEST: f64 = 1.0;
@@ -63,36 +64,39 @@ fn peaks(model: &mut Model) {
     }
 }
 
-/// State of a replica, since when, on what grounds.
-type Stands = (State, Option<Stamp>, Arc<str>);
-
 /// Outages that are over now.
 fn outages(model: &mut Model) -> Vec<(Arc<str>, Down)> {
     let now = model.now;
-    let mut over = Vec::new();
-    let mut servers: BTreeMap<Arc<str>, Vec<Stands>> = BTreeMap::new();
-    for r in model.serving.replicas() {
-        servers.entry(r.key.server.clone()).or_default().push((r.state, r.since(), r.evidence.clone()));
-    }
-    for (server, rows) in servers {
-        let known = model.servers.notes.down.contains_key(&server);
-        let gone = rows.iter().all(|(state, ..)| match state {
-            State::Dead | State::Hung | State::Restarting => true,
+    let mut begun = Vec::new();
+    let mut ended = Vec::new();
+    for server in model.serving.servers() {
+        let known = model.servers.notes.down.contains_key(&server.name);
+        let gone = |r: &Replica| match r.state {
             State::Starting | State::Unknown => known,
-            _ => false,
-        });
+            state => is_gone(state),
+        };
+        let rows = server.replicas();
+        // Nobody gets past a router that is gone.
+        let router = gone_router(model, server);
+        let gone = router.is_some() || (!rows.is_empty() && rows.iter().all(gone));
         match (gone, known) {
             (true, false) => {
-                let since = rows.iter().filter_map(|(_, since, _)| *since).max().unwrap_or(now);
-                let words = rows.first().map(|(state, _, why)| format!("{server} {}: {why}", state.name()));
-                let down = Down { since: since.min(now), words: words.unwrap_or_default() };
-                model.servers.notes.down.insert(server, down);
+                let (since, words) = match (router, rows.first()) {
+                    (Some(router), _) => (router.since, format!("{} {}", server.name, router.state.name())),
+                    (None, Some(row)) => {
+                        let since = rows.iter().filter_map(Replica::since).max();
+                        (since, format!("{} {}: {}", server.name, row.state.name(), row.evidence))
+                    }
+                    (None, None) => continue,
+                };
+                begun.push((server.name.clone(), Down { since: since.unwrap_or(now).min(now), words }));
             }
-            (false, true) => over.extend(model.servers.notes.down.remove(&server).map(|down| (server, down))),
+            (false, true) => ended.push(server.name.clone()),
             _ => {}
         }
     }
-    over
+    model.servers.notes.down.extend(begun);
+    ended.into_iter().filter_map(|server| Some((server.clone(), model.servers.notes.down.remove(&server)?))).collect()
 }
 
 /// Notes of outages that last while the screen is left.
