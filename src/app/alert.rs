@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::job::Stamp;
+use crate::job::{Stamp, text};
 
 /// Version of the JSON.
 const SCHEMA: u32 = 1;
@@ -71,7 +71,7 @@ struct Summary<'a> {
 impl Alert {
     /// One line of JSON.
     pub fn json(&self) -> String {
-        let cut = |text: &str| text.chars().take(TEXT).collect();
+        let cut = |text: &str| text::clean(&text::mask_secrets(text)).chars().take(TEXT).collect();
         let alert = Alert { text: cut(&self.text), advice: cut(&self.advice), ..self.clone() };
         serde_json::to_string(&Event { schema_version: SCHEMA, event: "alarm", alert: &alert }).unwrap_or_default()
     }
@@ -82,7 +82,11 @@ pub fn summary(alerts: &[Alert], more: usize) -> String {
     let shown: Vec<Alert> = alerts
         .iter()
         .take(NAMED)
-        .map(|a| Alert { text: a.text.chars().take(TEXT / 4).collect(), advice: String::new(), ..a.clone() })
+        .map(|a| Alert {
+            text: text::clean(&text::mask_secrets(&a.text)).chars().take(TEXT / 4).collect(),
+            advice: String::new(),
+            ..a.clone()
+        })
         .collect();
     let all = alerts.len() + more;
     let summary = Summary {

@@ -110,7 +110,7 @@ impl ServingArgs {
         if let Some(problem) = options.problems().into_iter().next() {
             return Err(problem);
         }
-        let thresholds = super::serving::thresholds_of_everybody();
+        let thresholds = super::serving::thresholds(None).map_err(|e| e.to_string())?;
         let (remote, heard) = start(options).map_err(|e| format!("no thread to read the model servers: {e}"))?;
         Ok(Servers {
             remote,

@@ -36,6 +36,11 @@ struct Stage {
 
 impl Stage {
     fn new(shared: &Path, server: &str) -> Stage {
+        Stage::with(shared, server, None)
+    }
+
+    /// With thresholds of the operator's own.
+    fn with(shared: &Path, server: &str, thresholds: Option<&str>) -> Stage {
         let temp = tempfile::tempdir().unwrap();
         let job = temp.path().join(JOB);
         let mut run = Reenactment::load(&shared.join("data/jobs"), JOB, &job);
@@ -50,8 +55,13 @@ impl Stage {
         let of_url = format!("gpu={server}");
         let job_dir = job.to_str().unwrap().to_string();
         let args = ["attach", &job_dir, "--serving", &of_url, "--serving", &of_log, "--notify", &notify];
-        let state = temp.path().join("state");
-        let pty = Pty::pilothouse(&args, SIZE.0, SIZE.1, &[("PILOTHOUSE_STATE_DIR", state.to_str().unwrap())]);
+        let (state, config) = (temp.path().join("state"), temp.path().join("config"));
+        if let Some(thresholds) = thresholds {
+            std::fs::create_dir_all(config.join("pilothouse")).unwrap();
+            std::fs::write(config.join("pilothouse/serving.toml"), thresholds).unwrap();
+        }
+        let env = [("PILOTHOUSE_STATE_DIR", state.to_str().unwrap()), ("XDG_CONFIG_HOME", config.to_str().unwrap())];
+        let pty = Pty::pilothouse(&args, SIZE.0, SIZE.1, &env);
         Stage { pty, log, told, job, _held: held, _temp: temp }
     }
 
@@ -188,6 +198,31 @@ fn a_server_saturates_dies_and_comes_back_shorter_beside_a_running_job() {
     stage.pty.assert_restored();
     let allowed = escapes::Allowed { bell: true, ..escapes::Allowed::default() };
     escapes::assert_no_foreign_escapes(&stage.pty.raw(), allowed);
+}
+
+#[test]
+fn a_full_server_is_told_once_with_the_operators_own_patience() {
+    let Some(shared) = support::shared() else { return };
+    let fake = Fake::sglang();
+    fake.load(1, 0, 20_000);
+    fake.set(|face| face.context = TOLD);
+    let thresholds = "schema_version = 1\n[queueing]\nseconds = 2\n[confirm]\nsamples = 2\n";
+    let mut stage = Stage::with(&shared, &fake.url(), Some(thresholds));
+    stage.sees("the thinking trial", START, |text| row(text, THINKER).contains("generating ~"));
+    fake.load(48, 7, 200_000);
+    stage.sees("the queue, in pane and attention", 2 * SOON, |text| {
+        text.contains("7 q") && attention(text).contains("7 wait") && text.contains("◉")
+    });
+    let new = stage.is_told("queueing", 0);
+    // Its figures change, it stays the same alarm.
+    fake.load(48, 9, 210_000);
+    stage.sees("the longer queue", SOON, |text| attention(text).contains("9 wait"));
+    assert_eq!(new, ["queueing"]);
+    fake.load(1, 0, 20_000);
+    stage.sees("calm", 4 * SOON, |text| text.contains("nothing needs you"));
+    assert_eq!(stage.told(), ["queueing"]);
+    stage.pty.send("q");
+    assert_eq!(stage.pty.wait_exit(SOON).exit_code(), 0);
 }
 
 #[test]

@@ -436,3 +436,35 @@ fn without_a_server_the_view_says_how_to_name_one() {
     let text = cells::lines(&cells::draw(&mut model)).join("\n");
     assert!(text.contains("no model server is watched"), "{text}");
 }
+
+#[test]
+fn nothing_of_a_server_reaches_the_terminal_as_it_is() {
+    let bad = "\u{1b}[31mred\u{202e}\u{7}\r\nsk-abcdefghijklmnopqrstuvwxyz0123456789";
+    for size in SIZES {
+        let mut model = scenes::model(&[scenes::running()], size, scenes::look());
+        let place = Place::Http(format!("http://{bad}").into());
+        let log = Place::File(Arc::from(std::path::Path::new(bad)));
+        let sources =
+            vec![Source { id: A, server: bad.into(), place }, Source { id: A_LOG, server: bad.into(), place: log }];
+        model.serving = Serving::new(sources, Thresholds::shipped());
+        (model.steer.notes, model.steer.side) = (true, Side::Attached);
+        let who = ServerInfo { model: Some(bad.into()), version: Some(bad.into()), ..info() };
+        for step in 0..5 {
+            let now = NOW + step * 2;
+            let how = Unreached::Refused;
+            let all = vec![
+                seen(A, now, Seen::Info(who.clone())),
+                seen(A, now, Seen::Loads(vec![load(0, 5, 0, 0.99, 1.0)])),
+                line(now, Severity::Error, LineKind::Other, bad),
+                seen(A_LOG, now, Seen::LogLost(bad.into())),
+                seen(A, now, Seen::Unreached { path: "/v1/loads", how, why: bad.into() }),
+            ];
+            let _ = second(&mut model, now, all);
+        }
+        for key in [Key::Char('1'), Key::Char('2'), Key::Tab, Key::Tab, Key::Tab, Key::Enter, Key::Char('!')] {
+            keys(&mut model, &[key]);
+            let buffer = cells::draw(&mut model);
+            assert_eq!(cells::unsafe_cells(&buffer), Vec::<String>::new(), "after {key}");
+        }
+    }
+}
