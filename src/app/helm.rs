@@ -17,6 +17,9 @@ use crate::requeue::{Terms, Wanted};
 pub trait Helm: Send {
     /// Hands an order over.
     fn order(&mut self, order: Order);
+
+    /// The screen is left: waits a moment for what is still being written down.
+    fn finish(&mut self) {}
 }
 
 /// How a screen stands to the jobs that it shows.

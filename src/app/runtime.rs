@@ -26,6 +26,8 @@ use crate::tty::{Guard, Input, Term, TtyError};
 /// Least time between two frames when news drive them, and when a key does.
 const FRAME: Duration = Duration::from_millis(33);
 const FRAME_INPUT: Duration = Duration::from_millis(8);
+/// The same when servers do, of which many may be polled.
+const FRAME_SERVERS: Duration = Duration::from_millis(200);
 /// Observations of servers taken in at once.
 const SEEN: usize = 20_000;
 /// Messages taken in before a frame is due all the same.
@@ -150,10 +152,13 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             told = told(&mut leave) => Wake::Leave(told),
             () = alarm.after(wait) => Wake::Time,
         };
-        let mut by_key = false;
+        let (mut by_key, mut by_servers) = (false, false);
         let mut messages = Vec::new();
         match wake {
-            Wake::Signal(Request::Stop(_, number)) => return Ok(Left::Signal(number)),
+            Wake::Signal(Request::Stop(_, number)) => {
+                runner.last(model);
+                return Ok(Left::Signal(number));
+            }
             Wake::Signal(Request::Fell) => return Ok(Left::Fell),
             Wake::Signal(Request::Continued) => {
                 guard.reassert()?;
@@ -161,14 +166,20 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             }
             Wake::Leave(true) => return Ok(Left::Quit),
             Wake::Leave(false) => leave = None,
-            Wake::Input(None) => return Ok(Left::Gone),
+            Wake::Input(None) => {
+                runner.last(model);
+                return Ok(Left::Gone);
+            }
             Wake::Input(Some(first)) => {
                 by_key = true;
                 let mut next = Some(first);
                 while let Some(i) = next {
                     match message(i) {
                         Heard::Message(msg) => messages.push(msg),
-                        Heard::Gone => return Ok(Left::Gone),
+                        Heard::Gone => {
+                            runner.last(model);
+                            return Ok(Left::Gone);
+                        }
                         Heard::Nothing => {}
                     }
                     next = if messages.len() < DRAIN { input.try_recv().ok() } else { None };
@@ -193,6 +204,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                 while let Some(Ok(more)) = serving.as_mut().filter(|_| seen.len() < SEEN).map(|s| s.try_recv()) {
                     seen.extend(more);
                 }
+                by_servers = true;
                 messages.push(Msg::Serving(seen));
             }
             Wake::News(None) => news = None,
@@ -219,7 +231,11 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                 return Ok(left);
             }
         }
-        let least = if by_key { FRAME_INPUT } else { FRAME };
+        let least = match (by_key, by_servers) {
+            (true, _) => FRAME_INPUT,
+            (false, true) => FRAME_SERVERS,
+            (false, false) => FRAME,
+        };
         let next = drawn.map_or_else(Instant::now, |d| d + least);
         due = Some(due.map_or(next, |d| d.min(next)));
     }
@@ -310,6 +326,14 @@ struct Runner {
     player: Option<replay_worker::Handle>,
 }
 
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if let Some(helm) = &mut self.helm {
+            helm.finish();
+        }
+    }
+}
+
 impl Runner {
     fn all(
         &mut self,
@@ -354,6 +378,15 @@ impl Runner {
             }
         }
         Ok(None)
+    }
+
+    /// What is noted when the screen is left by no key.
+    fn last(&mut self, model: &mut Model) {
+        for effect in super::servers::notes::last(model) {
+            if let (Effect::Helm(order), Some(helm)) = (effect, &mut self.helm) {
+                helm.order(order);
+            }
+        }
     }
 
     fn notify(&mut self, alert: super::alert::Alert) -> Result<(), String> {

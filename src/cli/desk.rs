@@ -8,7 +8,7 @@ mod say;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,9 @@ use crate::job::{Job, JobKey, Stamp, time};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two looks at a process that is waited for.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The longest that what is said last is waited for: a slow disk keeps nobody.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The longest that programs are waited for that a process left at work.
 const CHILDREN: Duration = Duration::from_secs(30);
@@ -46,6 +49,8 @@ struct Shared {
     mending: Mutex<()>,
     /// Writes what is said of trials, one after another.
     scribe: Mutex<Option<say::Scribe>>,
+    /// Speeches that are not written yet.
+    unwritten: AtomicUsize,
     /// Who reads the model servers.
     servers: Mutex<Option<Remote>>,
 }
@@ -64,6 +69,7 @@ impl Desk {
             stops: AtomicU64::new(0),
             mending: Mutex::new(()),
             scribe: Mutex::default(),
+            unwritten: AtomicUsize::new(0),
             servers: Mutex::default(),
         }))
     }
@@ -99,6 +105,13 @@ impl Desk {
 const WHY: &str = "asked for by the operator, on the screen";
 
 impl Helm for Desk {
+    fn finish(&mut self) {
+        let begun = Instant::now();
+        while self.0.unwritten.load(Ordering::Relaxed) > 0 && begun.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn order(&mut self, order: Order) {
         match order {
             Order::Survey(place, job) => self.aside(move |shared| {

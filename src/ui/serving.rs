@@ -193,6 +193,7 @@ fn replicas(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused:
         }
         return;
     }
+    let tops = cells::tops(model);
     let at = rows.iter().position(|r| Some(&r.key) == model.servers.selected.as_ref());
     let style = if focused { pen.selected() } else { pen.selected_elsewhere() };
     let mut y = inside.y;
@@ -206,7 +207,7 @@ fn replicas(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused:
         let shown = (height / 2).max(1);
         let first = at.map_or(0, |at| (at + 1).saturating_sub(shown));
         for (i, row) in rows.iter().enumerate().skip(first).take(shown) {
-            let [upper, lower] = cells::two_lines(row, model, pen, columns);
+            let [upper, lower] = cells::two_lines(row, model, &tops, pen, columns);
             put(if at == Some(i) { upper.patch_style(style) } else { upper }, frame);
             put(lower, frame);
         }
@@ -217,7 +218,7 @@ fn replicas(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused:
     height -= 1;
     let first = at.map_or(0, |at| (at + 1).saturating_sub(height));
     for (i, row) in rows.iter().enumerate().skip(first).take(height) {
-        let line = plan.row(row, model, pen);
+        let line = plan.row(row, model, &tops, pen);
         put(if at == Some(i) { line.patch_style(style) } else { line }, frame);
     }
 }
@@ -252,10 +253,11 @@ pub fn home(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     if rows.len() > height {
         rows.sort_by_key(|r| is_up(r.state));
     }
+    let tops = cells::tops(model);
     let names = rows.iter().map(|r| width(&join::name(&r.key))).max().unwrap_or(0).min(columns / 3);
     let shown = if rows.len() > height { height.saturating_sub(1) } else { height };
     for (row, y) in rows.iter().take(shown).zip(inside.y..inside.bottom()) {
-        let line = cells::short(row, model, pen, columns, names);
+        let line = cells::short(row, model, &tops, pen, (columns, names));
         frame.render_widget(line, Rect { y, height: 1, ..inside });
     }
     if rows.len() > shown && inside.height > 0 {

@@ -243,7 +243,13 @@ fn one_request_is_aborted_at_its_server_and_noted() {
         assert!(began.elapsed() < SOON, "it is not noted");
         std::thread::sleep(Duration::from_millis(20));
     }
+    // What is left while it lasts is noted, too.
+    fake.kill();
     stage.pty.send("1");
+    stage.sees("the death", SOON, |text| text.contains("dead"));
+    std::thread::sleep(Duration::from_secs(2));
     stage.pty.send("q");
     assert_eq!(stage.pty.wait_exit(SOON).exit_code(), 0);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    assert!(text.contains("\"act\":\"outage\""), "{text}");
 }

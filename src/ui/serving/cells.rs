@@ -1,5 +1,7 @@
 //! The row of a replica at every width.
 
+use std::collections::BTreeMap;
+
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
@@ -76,12 +78,27 @@ pub fn age_words(replica: &Replica) -> String {
     }
 }
 
-/// The history of a replica, on one scale with its server's others.
-fn spark(replica: &Replica, model: &Model, n: usize, pen: Pen) -> String {
-    let of = |r: &Replica| r.columns_until(Track::Generation, n, SPAN, model.now);
-    let others = model.serving.replicas().filter(|r| r.key.server == replica.key.server);
-    let most = others.map(|r| top(&of(r))).fold(0.0, f32::max);
-    bars(&of(replica), most, pen)
+/// The highest throughput of each server within the small history: its rows are drawn on one scale.
+pub type Tops<'a> = BTreeMap<&'a str, f32>;
+
+/// Of all servers, worked out once for a frame.
+pub fn tops(model: &Model) -> Tops<'_> {
+    let mut out = Tops::new();
+    for r in model.serving.replicas() {
+        let most = top(&r.columns_until(Track::Generation, TOPS, SPAN, model.now));
+        let of_server = out.entry(&*r.key.server).or_insert(0.0);
+        *of_server = of_server.max(most);
+    }
+    out
+}
+
+/// Columns over which the highest throughput is looked for.
+const TOPS: usize = 20;
+
+fn spark(replica: &Replica, model: &Model, n: usize, tops: &Tops<'_>, pen: Pen) -> String {
+    let values = replica.columns_until(Track::Generation, n, SPAN, model.now);
+    let most = tops.get(&*replica.key.server).copied().unwrap_or(0.0);
+    bars(&values, most, pen)
 }
 
 /// Widths of the columns; 0 = not shown.
@@ -168,7 +185,7 @@ impl Columns {
     }
 
     /// One replica.
-    pub fn row(&self, r: &Replica, model: &Model, pen: Pen) -> Line<'static> {
+    pub fn row(&self, r: &Replica, model: &Model, tops: &Tops<'_>, pen: Pen) -> Line<'static> {
         let f = r.figures();
         let state = state_style(r.state, pen);
         let mut spans = vec![Span::styled(format!("{} ", glyph(r.state, pen)), state)];
@@ -200,7 +217,7 @@ impl Columns {
         add(self.retracted, right(&r.retracted.to_string(), self.retracted, pen), pen.text());
         add(self.model, left(r.model.as_deref().unwrap_or(pen.unknown()), self.model, pen), pen.dim());
         if self.spark > 0 {
-            add(self.spark, spark(r, model, self.spark, pen), pen.good());
+            add(self.spark, spark(r, model, self.spark, tops, pen), pen.good());
         }
         Line::from(spans)
     }
@@ -247,7 +264,7 @@ fn figures(r: &Replica, pen: Pen) -> Vec<Piece> {
 }
 
 /// Two lines for a narrow screen.
-pub fn two_lines(r: &Replica, model: &Model, pen: Pen, columns: usize) -> [Line<'static>; 2] {
+pub fn two_lines(r: &Replica, model: &Model, tops: &Tops<'_>, pen: Pen, columns: usize) -> [Line<'static>; 2] {
     let style = state_style(r.state, pen);
     let upper = spread(
         vec![piece(glyph(r.state, pen), style, 0), piece(join::name(&r.key), pen.strong(), 0)],
@@ -259,14 +276,14 @@ pub fn two_lines(r: &Replica, model: &Model, pen: Pen, columns: usize) -> [Line<
     let pieces = figures(r, pen);
     let used: usize = pieces.iter().map(|p| width(&p.text) + 1).sum();
     let room = columns.saturating_sub(used + 3);
-    let history = if room >= 4 { spark(r, model, room, pen) } else { String::new() };
+    let history = if room >= 4 { spark(r, model, room, tops, pen) } else { String::new() };
     let mut left = vec![piece(" ", pen.text(), 0)];
     left.extend(pieces);
     [upper, spread(left, vec![piece(history, pen.good(), 4)], " ", columns, pen)]
 }
 
 /// One line beside the trials: `A dp0 ● 5 run 0 q kv 62% 212 t/s ▃▄▅`.
-pub fn short(r: &Replica, model: &Model, pen: Pen, columns: usize, name: usize) -> Line<'static> {
+pub fn short(r: &Replica, model: &Model, tops: &Tops<'_>, pen: Pen, (columns, name): (usize, usize)) -> Line<'static> {
     use crate::serving::State;
     let style = state_style(r.state, pen);
     let mut spans = vec![
@@ -306,7 +323,7 @@ pub fn short(r: &Replica, model: &Model, pen: Pen, columns: usize, name: usize) 
         // Where figures are old their age is worth more than the history.
         spans.push(Span::styled(cut(&format!("{old} old"), rest, pen), pen.dim()));
     } else if rest >= 3 {
-        spans.push(Span::styled(spark(r, model, rest, pen), pen.good()));
+        spans.push(Span::styled(spark(r, model, rest, tops, pen), pen.good()));
     }
     Line::from(spans)
 }
