@@ -4,6 +4,8 @@
 
 mod support;
 
+#[path = "serving/beside.rs"]
+mod beside;
 #[path = "serving/clock.rs"]
 mod clock;
 #[path = "serving/events.rs"]
