@@ -221,6 +221,13 @@ fn a_full_server_is_told_once_with_the_operators_own_patience() {
     fake.load(1, 0, 20_000);
     stage.sees("calm", 4 * SOON, |text| text.contains("nothing needs you"));
     assert_eq!(stage.told(), ["queueing"]);
+    // A trial that is opened tells on what grounds.
+    stage.pty.send(key::ENTER);
+    stage.sees("the grounds", SOON, |text| {
+        text.contains("generating~: no step for") && text.contains("1 run, 0 queued")
+    });
+    stage.pty.send("q");
+    stage.sees("home", SOON, |text| text.contains("1 Trials"));
     stage.pty.send("q");
     assert_eq!(stage.pty.wait_exit(SOON).exit_code(), 0);
 }
