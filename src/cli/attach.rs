@@ -87,6 +87,7 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         return super::USAGE;
     }
     if !std::io::stdout().is_terminal() {
+        args.serving.complain_without_screen();
         // Lines for a pipe or a log: the same report again whenever something changed.
         let args = StatusArgs {
             dirs: args.dirs.clone(),

@@ -140,6 +140,7 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
         let show = watched::Show { servers: Some(servers), ..watched::Show::default() };
         return Ok(watched::run(owner, &invalid, out, common, show, (&runtime, ears)));
     }
+    args.serving.complain_without_screen();
     Ok(runtime.block_on(headless::follow_to_end(owner, &invalid, out, stops, ears)))
 }
 

@@ -90,6 +90,13 @@ pub struct Servers {
 }
 
 impl ServingArgs {
+    /// Says that without a screen nobody watches the servers, where somebody asked for it by a flag.
+    pub fn complain_without_screen(&self) {
+        if !self.serving.is_empty() {
+            super::complain("--serving needs a screen: without one, pilothouse serving --watch reads model servers");
+        }
+    }
+
     /// Starts the thread; nothing is read yet.
     ///
     /// # Errors
