@@ -26,13 +26,13 @@ macro_rules! tables {
         $(
             $(#[$doc])*
             /// The numbers are explained beside their values in `configs/serving.toml`.
-            #[derive(Debug, Clone, Copy, PartialEq, Default)]
+            #[derive(Debug, Clone, Copy, PartialEq)]
             #[allow(missing_docs)]
             pub struct $Type { $( pub $field: f64, )* }
         )*
 
         /// All thresholds.
-        #[derive(Debug, Clone, PartialEq, Default)]
+        #[derive(Debug, Clone, PartialEq)]
         pub struct Thresholds {
             $( $(#[$doc])* pub $table: $Type, )*
             /// The files that were read, the first over the next; `shipped` is the program's own.
@@ -57,6 +57,14 @@ macro_rules! tables {
         }
 
         impl Thresholds {
+            /// Those that nothing reaches.
+            fn beyond_reach() -> Thresholds {
+                Thresholds {
+                    $( $table: $Type { $( $field: f64::INFINITY, )* }, )*
+                    files: Vec::new(),
+                }
+            }
+
             /// Takes what a file gives; what it has not is handed to `missing`.
             fn set(
                 &mut self,
@@ -111,13 +119,20 @@ tables! {
     memory: Memory { free_gb }
 }
 
+impl Default for Thresholds {
+    /// The shipped ones: zeros would diagnose everything.
+    fn default() -> Thresholds {
+        Thresholds::shipped()
+    }
+}
+
 impl Thresholds {
     /// Those that come with the program.
     pub fn shipped() -> Thresholds {
         // A test reads them; were they wrong all the same, nothing would be diagnosed.
         Thresholds::of_texts(&[]).unwrap_or_else(|error| {
             tracing::error!(%error, "the shipped thresholds can not be read");
-            Thresholds::default()
+            Thresholds::beyond_reach()
         })
     }
 
@@ -126,7 +141,7 @@ impl Thresholds {
     /// # Errors
     /// The first that is wrong: unknown names, numbers that are none or negative, another schema.
     pub fn of_texts(own: &[(String, String)]) -> Result<Thresholds, ThresholdsError> {
-        let mut out = Thresholds::default();
+        let mut out = Thresholds::beyond_reach();
         let mut missing = Vec::new();
         out.take(SHIPPED_NAME, SHIPPED, &mut missing)?;
         if let Some(name) = missing.first() {

@@ -107,7 +107,7 @@ struct Bridge {
 
 impl Bridge {
     fn new(sources: Vec<Source>, options: &Options) -> Bridge {
-        let state = Serving::new(sources.clone(), Thresholds::default());
+        let state = Serving::new(sources.clone(), Thresholds::shipped());
         Bridge { watch: Watch::of(sources, options), state, fed: 0 }
     }
 

@@ -381,6 +381,38 @@ fn a_trial_whose_terminal_moved_is_in_a_command() {
     assert!(row.contains("command 2 m"), "{row}");
 }
 
+/// Evidence row 22: trials for 19 hours, nothing runs or waits at the server, a command never returned.
+#[test]
+fn row_22_no_word_for_hours_beside_an_idle_server_is_a_command_that_blocks() {
+    let hours = 19 * 3600;
+    let mut job = scenes::running();
+    for t in &mut job.trials {
+        if let Some(e) = t.0.evidence.as_mut()
+            && e.trajectory.is_some()
+        {
+            (e.stepped, e.cast) = (Some(at(NOW - hours)), None);
+        }
+    }
+    let mut model = scenes::model(&[job], (220, 60), scenes::look());
+    let source = Source { id: A, server: "A".into(), place: Place::Http("http://A:30000".into()) };
+    model.serving = Serving::new(vec![source], Thresholds::shipped());
+    let one = ServerInfo { dp_size: Some(1), ..info() };
+    let mut row = |running: u32, from: i64| {
+        for now in (from..from + 20).step_by(2) {
+            let load = Load { rank: None, ..load(0, running, 0, 0.1, 80.0) };
+            let all = vec![seen(A, now, Seen::Info(one.clone())), seen(A, now, Seen::Loads(vec![load]))];
+            let _ = second(&mut model, now, all);
+        }
+        let text = cells::lines(&cells::draw(&mut model)).join("\n");
+        text.lines().find(|l| l.contains("● feal-linear")).unwrap().to_string()
+    };
+    let idle = row(0, NOW);
+    assert!(idle.contains("command 19 h ~"), "{idle}");
+    // A server at work says nothing of the sort.
+    let busy = row(3, NOW + 60);
+    assert!(!busy.contains("command"), "{busy}");
+}
+
 #[test]
 fn an_abort_asks_names_the_request_and_starts_on_the_harmless_choice() {
     let mut model = after(served((120, 40), scenes::look()), &[Key::Char('2'), Key::Char('X')]);
