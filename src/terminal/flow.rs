@@ -16,6 +16,9 @@ const BURST: u64 = 8_000_000;
 /// Longest wait before the next look at what there is to read.
 const LONGEST: Duration = Duration::from_millis(50);
 
+/// Shortest wait that is worth its name: what timers count in.
+const SHORTEST: Duration = Duration::from_millis(1);
+
 /// Terminals that wait for their share now.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
@@ -23,13 +26,15 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(super) struct Flow {
     left: u64,
+    /// Work done beyond that.
+    debt: u64,
     at: Instant,
     waiting: bool,
 }
 
 impl Flow {
     pub(super) fn new(now: Instant) -> Flow {
-        Flow { left: BURST, at: now, waiting: false }
+        Flow { left: BURST, debt: 0, at: now, waiting: false }
     }
 
     /// Takes what was done by `now`; gives how long to wait before more is read.
@@ -38,15 +43,13 @@ impl Flow {
         let rate = (ALL / others).min(ONE);
         let passed = now.saturating_duration_since(self.at).as_micros().min(10_000_000) as u64;
         self.at = now;
-        self.left = (self.left + rate * passed / 1_000_000).min(BURST);
-        let owed = work.saturating_sub(self.left);
-        self.left = self.left.saturating_sub(work);
-        self.note(owed > 0);
-        if owed == 0 {
-            Duration::ZERO
-        } else {
-            Duration::from_micros(owed * 1_000_000 / rate).clamp(Duration::from_millis(1), LONGEST)
-        }
+        let earned = rate * passed / 1_000_000;
+        let debt = (self.debt + work).saturating_sub(earned + self.left);
+        self.left = (self.left + earned).saturating_sub(self.debt + work).min(BURST);
+        // A debt older than the longest wait is let off: the terminal is read again all the same.
+        self.debt = debt.min(rate * LONGEST.as_millis() as u64 / 1000);
+        self.note(debt > 0);
+        if debt == 0 { Duration::ZERO } else { Duration::from_micros(self.debt * 1_000_000 / rate).max(SHORTEST) }
     }
 
     fn note(&mut self, waiting: bool) {

@@ -149,7 +149,7 @@ mod tests {
         symlink("/nowhere", logs.join("terminal.pane")).unwrap();
         let mut recording = Recording::begin(&Folder::open(&logs).unwrap(), 4096).unwrap();
         recording.mark("episode 0");
-        for _ in 0..100 {
+        for _ in 0..200 {
             recording.output(b"0123456789 \xff\xe4\xbb");
             recording.output(b"\xbb 0123456789 0123456789\r\n");
             // Whatever is done to the names.
