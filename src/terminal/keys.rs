@@ -129,7 +129,7 @@ fn key(name: &str, modes: KeyModes) -> Option<Vec<u8>> {
         Special::Plain(b' ') if modifiers.ctrl => meta(vec![0]),
         Special::Plain(code) => meta(vec![code]),
         Special::BackTab => meta(csi("Z".to_string())),
-        Special::Keypad(_, code) if modes.keypad && with == 1 => vec![ESC, b'O', code],
+        Special::Keypad(_, code) if modes.keypad && !modifiers.ctrl => meta(vec![ESC, b'O', code]),
         Special::Keypad(code, _) => meta(vec![code]),
         Special::Cursor(code) | Special::Function(code) if with > 1 => csi(format!("1;{with}{}", char::from(code))),
         Special::Cursor(code) if !modes.cursor => vec![ESC, b'[', code],

@@ -178,32 +178,39 @@ fn script_01_commands() {
 #[test]
 fn script_02_an_editor_opened_typed_into_and_left() {
     let files: Files<'_> = &[("/tmp/editor.py", EDITOR.as_bytes())];
-    same("editor", files, &[
-        Keys("python3 /tmp/editor.py /tmp/edited\n"),
-        Keys("first line\nsecond line"),
-        Keys("Up"),
-        Keys("Left"),
-        Keys("BSpace"),
-        Keys("X"),
-        Keys("C-s"),
-        Keys("cat /tmp/edited\n"),
-    ]);
+    same(
+        "editor",
+        files,
+        &[
+            Keys("python3 /tmp/editor.py /tmp/edited\n"),
+            Keys("first line\nsecond line"),
+            Keys("Up"),
+            Keys("Left"),
+            Keys("BSpace"),
+            Keys("X"),
+            Keys("C-s"),
+            Keys("cat /tmp/edited\n"),
+        ],
+    );
 }
 
 #[test]
 fn script_03_an_editor_that_stays_open() {
     let files: Files<'_> = &[("/tmp/editor.py", EDITOR.as_bytes())];
-    same("editing", files, &[
-        Keys("seq 1 60\n"),
-        Keys("python3 /tmp/editor.py /tmp/edited\n"),
-        Keys("some text\n\nand more"),
-        Keys("Up"),
-    ]);
+    same(
+        "editing",
+        files,
+        &[Keys("seq 1 60\n"), Keys("python3 /tmp/editor.py /tmp/edited\n"), Keys("some text\n\nand more"), Keys("Up")],
+    );
 }
 
 #[test]
 fn script_04_a_pager_open() {
-    same("pager", &[], &[Keys("seq 1 500 >/tmp/n; less /tmp/n\n"), Keys("Space"), Keys("/321\n"), Keys("Up"), Keys("PgUp")]);
+    same(
+        "pager",
+        &[],
+        &[Keys("seq 1 500 >/tmp/n; less /tmp/n\n"), Keys("Space"), Keys("/321\n"), Keys("Up"), Keys("PgUp")],
+    );
 }
 
 #[test]
@@ -213,25 +220,46 @@ fn script_05_a_pager_left() {
 
 #[test]
 fn script_06_a_python_prompt() {
-    same("python", &[], &[
-        Keys("python3 -q\n"),
-        Keys("x = 6\nx * 7\n"),
-        Keys("for i in range(3):\n    print(i)\n\n"),
-        Keys("Up"),
-        Keys("C-c"),
-        Keys("1/0\n"),
-        Keys("C-d"),
-    ]);
+    same(
+        "python",
+        &[],
+        &[
+            Keys("python3 -q\n"),
+            Keys("x = 6\nx * 7\n"),
+            Keys("for i in range(3):\n    print(i)\n\n"),
+            Keys("Up"),
+            Keys("C-c"),
+            Keys("1/0\n"),
+            Keys("C-d"),
+        ],
+    );
 }
 
 #[test]
 fn script_07_ctrl_c_of_a_sleep() {
-    same("sleep", &[], &[Keys("sleep 1000\n"), Keys("C-c"), Keys("echo $?\n"), Keys("sleep 1000\n"), Keys("C-z"), Keys("jobs\n")]);
+    same(
+        "sleep",
+        &[],
+        &[Keys("sleep 1000\n"), Keys("C-c"), Keys("echo $?\n"), Keys("sleep 1000\n"), Keys("C-z"), Keys("jobs\n")],
+    );
 }
 
 #[test]
 fn script_08_ctrl_p_is_a_key_like_any_other() {
-    same("ctrl-p", &[], &[Keys("echo one\n"), Keys("echo two\n"), Keys("C-p"), Keys("C-p"), Keys("Enter"), Keys("C-p"), Keys("C-a"), Keys("C-k")]);
+    same(
+        "ctrl-p",
+        &[],
+        &[
+            Keys("echo one\n"),
+            Keys("echo two\n"),
+            Keys("C-p"),
+            Keys("C-p"),
+            Keys("Enter"),
+            Keys("C-p"),
+            Keys("C-a"),
+            Keys("C-k"),
+        ],
+    );
 }
 
 #[test]
@@ -241,23 +269,31 @@ fn script_09_clear() {
 
 #[test]
 fn script_10_a_screen_cleared_without_its_history() {
-    same("erase", &[], &[
-        Keys("seq 1 100\n"),
-        Keys("printf '\\033[H\\033[2Jwhole\\n'\n"),
-        Keys("seq 1 5\n"),
-        Keys("printf '\\033[H\\033[Jbelow\\n'\n"),
-        Keys("C-l"),
-        Keys("printf '\\033creset\\n'\n"),
-    ]);
+    same(
+        "erase",
+        &[],
+        &[
+            Keys("seq 1 100\n"),
+            Keys("printf '\\033[H\\033[2Jwhole\\n'\n"),
+            Keys("seq 1 5\n"),
+            Keys("printf '\\033[H\\033[Jbelow\\n'\n"),
+            Keys("C-l"),
+            Keys("printf '\\033creset\\n'\n"),
+        ],
+    );
 }
 
 #[test]
 fn script_11_the_alternate_screen() {
-    same("alternate", &[], &[
-        Keys("seq 1 50\n"),
-        Keys("printf '\\033[?1049h\\033[5;5Hover there'; sleep 0.5; printf '\\033[?1049l'; echo back\n"),
-        Keys("printf '\\033[?47h\\033[5;5Hold name'\n"),
-    ]);
+    same(
+        "alternate",
+        &[],
+        &[
+            Keys("seq 1 50\n"),
+            Keys("printf '\\033[?1049h\\033[5;5Hover there'; sleep 0.5; printf '\\033[?1049l'; echo back\n"),
+            Keys("printf '\\033[?47h\\033[5;5Hold name'\n"),
+        ],
+    );
 }
 
 #[test]
@@ -265,16 +301,26 @@ fn script_12_wide_and_combining_characters() {
     let text = "\u{4efb}\u{52a1} e\u{301}a\u{308}\u{323} \u{1f600} \u{ff21} \u{e01}\u{e33} \u{1112}\u{1161}\u{11ab} x\u{20dd} z\u{300}\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}\u{308}\u{309}\u{30a}\u{30b}|\n\u{301}start \u{200b}zero\u{2060}|\n";
     let wide = format!("{}\n{}e\u{301}\n", "\u{5bbd}".repeat(90), "x".repeat(159));
     let files: Files<'_> = &[("/tmp/text", text.as_bytes()), ("/tmp/wide", wide.as_bytes())];
-    same("wide", files, &[Keys("cat /tmp/text\n"), Keys("cat /tmp/wide\n"), Keys("echo '\u{4efb}e\u{301}\u{1f600}'\n")]);
+    same(
+        "wide",
+        files,
+        &[Keys("cat /tmp/text\n"), Keys("cat /tmp/wide\n"), Keys("echo '\u{4efb}e\u{301}\u{1f600}'\n")],
+    );
 }
 
 #[test]
 fn script_13_progress_bars() {
-    same("progress", &[], &[
-        Keys("for i in $(seq 0 10 100); do printf '\\r[%-20s] %d %%' \"$(printf '#%.0s' $(seq 0 5 $i))\" $i; sleep 0.02; done; echo\n"),
-        Keys("for i in 1 2 3; do printf 'a %d\\nb %d\\n' $i $i; printf '\\033[2A'; done; printf '\\033[2B'\n"),
-        Keys("printf '50%%\\033[K\\r100%%\\b\\b\\b99\\n'\n"),
-    ]);
+    same(
+        "progress",
+        &[],
+        &[
+            Keys(
+                "for i in $(seq 0 10 100); do printf '\\r[%-20s] %d %%' \"$(printf '#%.0s' $(seq 0 5 $i))\" $i; sleep 0.02; done; echo\n",
+            ),
+            Keys("for i in 1 2 3; do printf 'a %d\\nb %d\\n' $i $i; printf '\\033[2A'; done; printf '\\033[2B'\n"),
+            Keys("printf '50%%\\033[K\\r100%%\\b\\b\\b99\\n'\n"),
+        ],
+    );
 }
 
 #[test]
@@ -291,26 +337,34 @@ fn script_15_a_here_document() {
 
 #[test]
 fn script_16_long_lines_are_cut_into_rows() {
-    same("wrap", &[], &[
-        Keys("printf '%0500d\\n' 7\n"),
-        Keys("printf '%0160d\\n' 7; printf '%0161d\\n' 7; printf '%0159d\\n' 7\n"),
-        Keys(&format!("echo {}\n", "word ".repeat(80))),
-        Keys("C-p"),
-        Keys("C-a"),
-        Keys("M-f"),
-        Keys("X"),
-        Keys("C-e"),
-        Keys("C-w"),
-    ]);
+    same(
+        "wrap",
+        &[],
+        &[
+            Keys("printf '%0500d\\n' 7\n"),
+            Keys("printf '%0160d\\n' 7; printf '%0161d\\n' 7; printf '%0159d\\n' 7\n"),
+            Keys(&format!("echo {}\n", "word ".repeat(80))),
+            Keys("C-p"),
+            Keys("C-a"),
+            Keys("M-f"),
+            Keys("X"),
+            Keys("C-e"),
+            Keys("C-w"),
+        ],
+    );
 }
 
 #[test]
 fn script_17_tabs_backspaces_colours_and_titles() {
-    same("tabs", &[], &[
-        Keys("printf 'a\\tb\\bc\\t\\033[31mred\\033[0m\\033]0;title\\007\\033[1;4mx\\033[m\\n'\n"),
-        Keys("printf '\\033[8Gx\\033[3Xy\\033[2@z\\033[2P\\n\\033(0lqk\\033(B\\n\\033#8\\033[2J\\033[H'\n"),
-        Keys("printf 'abc\\033[5b|\\n%159s\\t\\tX\\n'; printf '%160s\\b\\bY\\n' .\n"),
-    ]);
+    same(
+        "tabs",
+        &[],
+        &[
+            Keys("printf 'a\\tb\\bc\\t\\033[31mred\\033[0m\\033]0;title\\007\\033[1;4mx\\033[m\\n'\n"),
+            Keys("printf '\\033[8Gx\\033[3Xy\\033[2@z\\033[2P\\n\\033(0lqk\\033(B\\n\\033#8\\033[2J\\033[H'\n"),
+            Keys("printf 'abc\\033[5b|\\n%159s\\t\\tX\\n'; printf '%160s\\b\\bY\\n' .\n"),
+        ],
+    );
 }
 
 #[test]
@@ -318,37 +372,54 @@ fn script_18_binary_output() {
     let mut bytes: Vec<u8> = (0u32..6000).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     // Neither a string without an end nor another set of characters: those stay, and are tests of their own.
     bytes.retain(|b| ![0x1b, 0x0e, 0x0f, 0x9b].contains(b));
-    let files: Files<'_> = &[("/tmp/binary", &bytes), ("/tmp/heads", b"\x00\x01\x02NUL first\n\x01\x00\x00\x00\xff\xff\xff\xffheader\n")];
-    same("binary", files, &[Keys("cat /tmp/heads\n"), Until("head -c 3000 /tmp/binary; echo; echo E''ND\n", "END"), Keys("clear; cat /tmp/heads\n")]);
+    let files: Files<'_> =
+        &[("/tmp/binary", &bytes), ("/tmp/heads", b"\x00\x01\x02NUL first\n\x01\x00\x00\x00\xff\xff\xff\xffheader\n")];
+    same(
+        "binary",
+        files,
+        &[
+            Keys("cat /tmp/heads\n"),
+            Until("head -c 3000 /tmp/binary; echo; echo E''ND\n", "END"),
+            Keys("clear; cat /tmp/heads\n"),
+        ],
+    );
 }
 
 #[test]
 fn script_19_regions_insertions_and_deletions() {
-    same("regions", &[], &[
-        Keys("seq 1 30\n"),
-        Keys("printf '\\033[5;20r\\033[20;1H\\n\\n\\nin the region\\033[r\\033[30;1H'\n"),
-        Keys("printf '\\033[1;20r\\033[20;1H\\n\\nfrom the top\\033[r\\033[30;1H'\n"),
-        Keys("printf '\\033[2;1H\\033[3L\\033[10;1H\\033[2M\\033[1;1H\\033[2M\\033[2S\\033[1T\\033[35;1H'\n"),
-        Keys("printf '\\033[1;1H\\033M\\033M\\033[35;1H'\n"),
-    ]);
+    same(
+        "regions",
+        &[],
+        &[
+            Keys("seq 1 30\n"),
+            Keys("printf '\\033[5;20r\\033[20;1H\\n\\n\\nin the region\\033[r\\033[30;1H'\n"),
+            Keys("printf '\\033[1;20r\\033[20;1H\\n\\nfrom the top\\033[r\\033[30;1H'\n"),
+            Keys("printf '\\033[2;1H\\033[3L\\033[10;1H\\033[2M\\033[1;1H\\033[2M\\033[2S\\033[1T\\033[35;1H'\n"),
+            Keys("printf '\\033[1;1H\\033M\\033M\\033[35;1H'\n"),
+        ],
+    );
 }
 
 #[test]
 fn script_20_keys_of_a_prompt() {
-    same("prompt", &[], &[
-        Keys("echo one two three"),
-        Keys("M-b"),
-        Keys("C-k"),
-        Keys("C-y"),
-        Keys("C-a"),
-        Keys("Right"),
-        Keys("C-t"),
-        Keys("C-u"),
-        Keys("ech"),
-        Keys("Tab"),
-        Keys(" x;"),
-        Keys("Enter"),
-        Keys("PS1='two\nlines > '\n"),
-        Keys("stty -a | head -1\n"),
-    ]);
+    same(
+        "prompt",
+        &[],
+        &[
+            Keys("echo one two three"),
+            Keys("M-b"),
+            Keys("C-k"),
+            Keys("C-y"),
+            Keys("C-a"),
+            Keys("Right"),
+            Keys("C-t"),
+            Keys("C-u"),
+            Keys("ech"),
+            Keys("Tab"),
+            Keys(" x;"),
+            Keys("Enter"),
+            Keys("PS1='two\nlines > '\n"),
+            Keys("stty -a | head -1\n"),
+        ],
+    );
 }

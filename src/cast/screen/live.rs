@@ -9,6 +9,7 @@ use avt::{Parser, Terminal};
 use unicode_width::UnicodeWidthChar;
 
 use super::{Frame, Screen, cost, look};
+use crate::cast::format::MAX_ROWS;
 use crate::job::text::is_unsafe;
 
 /// The screen of a running terminal with the lines that left it, kept as tmux 3.3a keeps them, so that
@@ -25,6 +26,8 @@ pub struct LiveScreen {
     kept: Kept,
     graphemes: Graphemes,
     insert: bool,
+    /// First and last row of the scrolled region.
+    region: (usize, usize),
 }
 
 /// What leaves the screen at the top.
@@ -87,6 +90,7 @@ impl LiveScreen {
             kept: Kept { limit: history, ..Kept::default() },
             graphemes: Graphemes::default(),
             insert: false,
+            region: (0, usize::from(rows.clamp(1, MAX_ROWS)) - 1),
         }
     }
 
@@ -106,6 +110,7 @@ impl LiveScreen {
         self.kept.meter += cost(&function, cols as u64 / 8 + 1, (cols * rows) as u64 / 8 + 1);
         let cursor = self.terminal.cursor();
         let behind = cursor.col >= cols;
+        self.keep_of_region(&function, cursor.row, behind);
         match function {
             Function::Print(ch) => self.print(ch),
             Function::Ed(EdScope::SavedLines) => {
@@ -135,7 +140,17 @@ impl LiveScreen {
                 self.kept.drop = false;
             }
             Function::Ris => self.reset(),
-            Function::Decstr => self.insert = false,
+            Function::Decstbm(top, bottom) => {
+                let last = match usize::from(bottom) {
+                    0 => rows,
+                    n => n.min(rows),
+                };
+                let first = usize::from(top.max(1)) - 1;
+                if first + 1 < last {
+                    self.region = (first, last - 1);
+                    self.run(Function::Decstbm(top, as_u16(last)));
+                }
+            }
             Function::Sm(modes) => {
                 self.insert |= modes.as_slice().contains(&AnsiMode::Insert);
                 self.run(Function::Sm(modes));
@@ -145,6 +160,26 @@ impl LiveScreen {
                 self.run(Function::Rm(modes));
             }
             other => self.run(other),
+        }
+    }
+
+    /// A row that scrolls out of a region is history, wherever the region begins; for the emulator only
+    /// where it begins at the top.
+    fn keep_of_region(&mut self, function: &Function, row: usize, behind: bool) {
+        let (first, last) = self.region;
+        if first == 0 || self.is_alternate() {
+            return;
+        }
+        let rows = match function {
+            Function::Lf | Function::Nel if row == last => 1,
+            Function::Print(ch) if behind && row == last && ch.width() != Some(0) => 1,
+            Function::Su(n) => usize::from((*n).max(1)).min(last + 1 - first),
+            _ => return,
+        };
+        for row in first..first + rows {
+            if let Some(line) = self.terminal.screen().line(row) {
+                self.kept.push(self.graphemes.text(line).into());
+            }
         }
     }
 
@@ -194,6 +229,7 @@ impl LiveScreen {
     /// A full reset; the emulator's own would forget what is on the screen and above it.
     fn reset(&mut self) {
         self.insert = false;
+        self.region = (0, self.terminal.size().1 - 1);
         self.run(Function::Decstr);
         self.run(Function::Rm(AnsiModes::from(vec![AnsiMode::Insert, AnsiMode::NewLine])));
         self.run(Function::Decrst(DecModes::from(vec![DecMode::CursorKeys, DecMode::Origin])));
