@@ -69,7 +69,7 @@ exit 0
 }
 
 /// Interrupts what is in front on a terminal whose keys do not get through: throws away what waits to be
-/// read there, then signals. What it is given: number of the session.
+/// read there (with which Ctrl-C may get through by itself), then signals. What it is given: number of the session.
 pub(super) fn interrupt() -> String {
     format!(
         r#"{FIELDS}
@@ -84,7 +84,8 @@ if [ -c "/proc/$session/fd/0" ]; then
     sleep 1
     kill -9 $drain 2>/dev/null
 fi
-kill -INT -- "-$front"
+kill -INT -- "-$front" 2>/dev/null
+exit 0
 "#
     )
 }

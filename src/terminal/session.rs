@@ -21,8 +21,6 @@ pub const LONGEST_LINE: usize = 4095;
 const STUCK: Duration = Duration::from_millis(700);
 /// A shell that ends sooner than this was not used.
 const AT_ONCE: Duration = Duration::from_secs(2);
-/// Shells that may end at once, one after the other.
-const TRIES: u32 = 4;
 
 /// Whose terminal, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,7 +64,7 @@ pub struct Session {
     link: Option<Link>,
     teller: Teller,
     at_once: u32,
-    /// Bytes typed since the terminal printed something, and what it had printed then.
+    /// Bytes typed since all that was typed had been echoed, and what had been printed then.
     typed: (usize, u64),
 }
 
@@ -159,12 +157,14 @@ impl Session {
             return Ok(sent);
         }
         self.look_at_lines(&bytes).await;
+        // What is taken is echoed, most often; what is in the way of Ctrl-C is not.
         let printed = self.shared.state().printed;
-        if self.typed.1 != printed {
+        if printed.saturating_sub(self.typed.1) >= self.typed.0 as u64 {
             self.typed = (0, printed);
         }
+        let unseen = (self.typed.0 as u64).saturating_sub(printed - self.typed.1);
         let interrupt = bytes == [3];
-        let stuck = interrupt && (self.typed.0 > LONGEST_LINE || self.waiting() > 0);
+        let stuck = interrupt && (unseen > LONGEST_LINE as u64 || self.waiting() > 0);
         self.typed.0 += bytes.len();
         let Some(link) = &self.link else { return Err(closed()) };
         if !link.keyboard.press(bytes) && !self.shared.state().ended {
@@ -224,7 +224,7 @@ impl Session {
         let script = inside::interrupt();
         let answer = self.environment.probe(&["sh", "-c", &script, "sh", &leader], Some("0"), INSIDE).await?;
         link.keyboard.press(vec![3]);
-        self.typed.0 = 0;
+        self.typed = (0, self.shared.state().printed);
         let how = if answer.exit == 0 { "interrupted" } else { "nothing was in front to interrupt" };
         self.note(format!("Ctrl-C did not get through; from outside: {how}"));
         Ok(())
@@ -339,20 +339,15 @@ impl Session {
                 "the connection to the shell was lost".to_string()
             }
         };
-        if self.at_once >= TRIES {
-            let detail = format!("{why}, {} times at once", self.at_once);
-            return Err(EnvError::new(
-                Trouble::Command,
-                "open a terminal",
-                &detail,
-                "look at the shell's startup files",
-            ));
-        }
         self.note(format!("{why}: a new one is opened"));
         self.say(&format!("[{why}; this is a new one]"));
-        let begun = self.begin(self.at_once > 1).await;
-        self.link = Some(begun?);
-        self.typed = (0, 0);
+        // Twice at once may be the doing of its startup files: the next one reads none.
+        let bare = self.at_once > 1;
+        if bare {
+            self.note("the shell ended at once twice: the new one reads no startup files".to_string());
+        }
+        self.link = Some(self.begin(bare).await?);
+        self.typed = (0, self.shared.state().printed);
         Ok(Some(why))
     }
 

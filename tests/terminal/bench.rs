@@ -69,13 +69,17 @@ pub async fn up_from(image: &str, what: &str, with: impl FnOnce(&mut ContainerSp
     let mut spec = ContainerSpec::new(image, labels);
     spec.env = vec![("LANG".to_string(), "C.UTF-8".to_string())];
     with(&mut spec);
-    let env = Arc::new(DockerEnvironment::new(engine, spec).unwrap());
-    env.start().await.unwrap();
-    let name = env.name().to_string();
-    Some(Up { env, name })
+    let up = Up::of(DockerEnvironment::new(engine, spec).unwrap());
+    up.env.start().await.unwrap();
+    Some(up)
 }
 
 impl Up {
+    /// A container that is not started yet.
+    pub fn of(env: DockerEnvironment) -> Up {
+        Up { name: env.name().to_string(), env: Arc::new(env) }
+    }
+
     pub async fn open(&self) -> Session {
         self.open_with(SessionSpec::default(), None).await
     }
