@@ -244,6 +244,10 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             super::preview::heard(model, job, text);
             Vec::new()
         }
+        News::Aborted(done) => {
+            notice(model, done.unwrap_or_else(|why| format!("not aborted: {why}")));
+            Vec::new()
+        }
         News::Refused(why) => {
             notice(model, why);
             Vec::new()

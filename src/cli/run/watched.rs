@@ -18,6 +18,7 @@ use crate::app::derived::Counting;
 use crate::app::helm::{Crew, Helm, News, Order, Over, Side, Stopping};
 use crate::app::runtime::{Left, Steering};
 use crate::cli::desk::Desk;
+use crate::cli::servers::Servers;
 use crate::cli::{Common, attach};
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Status};
@@ -26,12 +27,14 @@ use crate::scheduler::{Control, Status};
 const QUEUE: usize = 64;
 
 /// What is shown besides the job.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub struct Show {
     /// Said on the screen at its beginning.
     pub notice: Option<&'static str>,
     /// The screen is left by itself so long after the job's end.
     pub leave_after: Option<Duration>,
+    /// The model servers beside the job.
+    pub servers: Option<Servers>,
 }
 
 /// Shows a job until the screen is left, and follows it to its end; gives the exit code. `ears` have
@@ -70,7 +73,10 @@ pub fn run(
     let (news, heard) = mpsc::channel(QUEUE);
     let bridge = Bridge {
         control: owner.control.clone(),
-        desk: Desk::new(news.clone()),
+        desk: match &what.servers {
+            Some(servers) => Desk::new(news.clone()).with_servers(servers.remote.clone()),
+            None => Desk::new(news.clone()),
+        },
         news,
         stops: Stops::default(),
         crew: Crew::default(),
@@ -91,7 +97,7 @@ pub fn run(
         return crate::cli::FAULT;
     }
     let steering = Steering { helm: Box::new(Wheel { orders }), news: heard };
-    let left = show(owner.dir.clone(), steering, told, what.notice, common);
+    let left = show(owner.dir.clone(), steering, told, (what.notice, what.servers), common);
     if aborted.load(Ordering::Relaxed) {
         let dir = owner.dir.display();
         out.say(&format!("aborted: {dir} has trials without result: {}", resume_words(&owner.dir)));
@@ -123,7 +129,7 @@ fn show(
     dir: PathBuf,
     steering: Steering,
     leave: oneshot::Receiver<()>,
-    notice: Option<&'static str>,
+    (notice, servers): (Option<&'static str>, Option<Servers>),
     common: &Common,
 ) -> Result<Left, crate::tty::TtyError> {
     let common = common.clone();
@@ -141,6 +147,7 @@ fn show(
             leave: Some(leave),
             steering: Some((Side::Owner, steering)),
             deadline: None,
+            servers,
         };
         attach::watch(&common, watched)
     });
@@ -258,6 +265,7 @@ impl Bridge {
             | Order::Say(..)
             | Order::Prepare(_)
             | Order::Requeue(_)
+            | Order::Abort(_)
             | Order::Preview(_)) => {
                 return self.desk.order(order);
             }

@@ -25,12 +25,14 @@ mod exec;
 mod hijack;
 mod images;
 mod leftovers;
+mod logs;
 mod networks;
 mod transport;
 
 pub use address::{Address, parse_address};
 pub use container::{ContainerSpec, DockerEnvironment, ImageSource, NetworkChoice, PIDS_DEFAULT, proxy_variables};
 pub use images::{BuildSpec, ImageNews, Progress, Pulled};
+pub use logs::LogPiece;
 pub use networks::{Isolation, JobNetwork};
 
 use calls::Call;

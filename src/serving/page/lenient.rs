@@ -13,13 +13,14 @@ use super::MOST;
 pub(super) const TEXT: usize = 256;
 
 /// A single value; lists and objects are passed over.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum Scalar {
     Flag(bool),
     Number(f64),
     /// Cut at [`TEXT`] bytes.
     Text(Arc<str>),
     /// Null, a list or an object.
+    #[default]
     Other,
 }
 
@@ -56,12 +57,6 @@ pub(super) fn cut(text: &str) -> &str {
         end -= 1;
     }
     text.get(..end).unwrap_or_default()
-}
-
-impl Default for Scalar {
-    fn default() -> Scalar {
-        Scalar::Other
-    }
 }
 
 impl<'de> Deserialize<'de> for Scalar {

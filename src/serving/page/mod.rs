@@ -16,7 +16,7 @@ pub use info::server_info;
 pub use load::{Loads, get_load, loads};
 pub use models::{Models, model_info, models, version};
 pub use prometheus::{Sample, samples};
-pub use router::{circuits, get_loads, list_workers, readiness, worker_url, workers};
+pub use router::{WorkerLoad, circuits, get_loads, list_workers, readiness, worker_url, workers};
 
 use std::sync::Arc;
 
@@ -105,9 +105,7 @@ pub fn workers_metrics(body: &[u8]) -> Vec<(Arc<str>, Metrics)> {
 /// A rank that stands alone is none: servers without data parallelism number their only one 0.
 fn alone(mut loads: Vec<Load>) -> Vec<Load> {
     if let [only] = loads.as_mut_slice() {
-        if only.rank == Some(0) {
-            only.rank = None;
-        }
+        only.rank = only.rank.filter(|rank| *rank != 0);
     }
     loads
 }

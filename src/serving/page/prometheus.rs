@@ -87,7 +87,9 @@ fn quoted(text: &str) -> Option<(Cow<'_, str>, &str)> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Vec<(String, Vec<(String, String)>, f64)> {
+    type Own = (String, Vec<(String, String)>, f64);
+
+    fn read(text: &str) -> Vec<Own> {
         let own = |s: Sample<'_>| {
             let labels = s.labels.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
             (s.name.to_string(), labels, s.value)

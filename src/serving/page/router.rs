@@ -95,11 +95,14 @@ pub fn list_workers(body: &[u8]) -> Result<Vec<Worker>, Unreadable> {
     Ok(by_place(found.collect()))
 }
 
+/// A worker's URL, its rank, and requests at it.
+pub type WorkerLoad = (Arc<str>, Option<u16>, Option<u32>);
+
 /// Reads `/get_loads`: requests at each worker; None where the router could not ask (-1).
 ///
 /// # Errors
 /// It has no list of workers.
-pub fn get_loads(body: &[u8]) -> Result<Vec<(Arc<str>, Option<u16>, Option<u32>)>, Unreadable> {
+pub fn get_loads(body: &[u8]) -> Result<Vec<WorkerLoad>, Unreadable> {
     #[derive(Deserialize)]
     struct Page {
         workers: Some1024<One>,

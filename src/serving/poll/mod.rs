@@ -34,6 +34,8 @@ const HEALTH_EVERY: Duration = Duration::from_secs(20);
 const INFO_EVERY: Duration = Duration::from_secs(60);
 /// Until what was not to be had is asked for again: a key that is wanted, a scheduler that hangs.
 const LATER: Duration = Duration::from_secs(15);
+/// Until a server that was started anew is looked at.
+const ANEW: Duration = Duration::from_millis(200);
 /// Longest pause between two attempts at a dead server.
 const DEAD: Duration = Duration::from_secs(3);
 /// The same for a worker that never answered: it may not be reachable from here at all.
@@ -169,13 +171,19 @@ pub(in crate::serving) fn start_metrics(server: Arc<Server>) -> Task {
 }
 
 async fn watch(server: Arc<Server>) {
+    let mut pause = ANEW;
     loop {
         let Ok(found) = detect::detect(&server).await else { return };
+        let began = tokio::time::Instant::now();
         server.loads.store(UNKNOWN, Ordering::Relaxed);
         server.metrics.store(if server.metrics_elsewhere { ABSENT } else { UNKNOWN }, Ordering::Relaxed);
         match ask(&server, found).await {
             End::Closed => return,
-            End::Anew => tokio::time::sleep(Duration::from_millis(300)).await,
+            End::Anew => {
+                // One that seems new all the time is not asked all the time.
+                pause = if began.elapsed() < LATER { (pause * 2).min(LATER) } else { ANEW };
+                tokio::time::sleep(pause).await;
+            }
             // An interface of models without anything that could be watched.
             End::Absent => tokio::time::sleep(INFO_EVERY).await,
         }

@@ -23,12 +23,14 @@ async fn miss(server: &Server, missed: &Missed, pace: &mut Pace) -> Then {
     if let Err(end) = server.missed(missed).await {
         return Then::End(end);
     }
+    if missed.is_gone() {
+        return Then::End(End::Anew);
+    }
     match missed.how {
-        Unreached::Refused => return Then::End(End::Anew),
         Unreached::Unauthorised => pace.rest(LATER),
         // It hangs or is swamped: no need to add to that.
         Unreached::TimedOut => pace.rest(server.every.min(Duration::from_secs(2))),
-        Unreached::Status(_) | Unreached::Garbled => pace.rest(server.every),
+        Unreached::Refused | Unreached::Status(_) | Unreached::Garbled => pace.rest(server.every),
     }
     Then::Again
 }
@@ -52,6 +54,18 @@ struct Grown {
 }
 
 impl Grown {
+    /// Whether the tokens generated are fewer than before, and those prefilled are not.
+    fn only_generated_fell(&self, loads: &[Load]) -> bool {
+        loads.iter().any(|load| {
+            let before = self.last.iter().find(|(rank, _)| *rank == load.rank).map(|(_, c)| c);
+            before.is_some_and(|before| {
+                let now = &load.counters;
+                now.generated.zip(before.generated).is_some_and(|(now, before)| now < before)
+                    && now.prefilled.zip(before.prefilled).is_some_and(|(now, before)| now >= before)
+            })
+        })
+    }
+
     fn fell(&mut self, loads: &[Load]) -> bool {
         let less = |now: Option<f64>, before: Option<f64>| now.zip(before).is_some_and(|(now, before)| now < before);
         let fell = loads.iter().any(|load| {
@@ -75,6 +89,8 @@ pub(super) async fn loads(server: Arc<Server>, old: bool) -> End {
     let mut pace = Pace::new(server.every);
     let mut grown = Grown::default();
     let mut version: Option<Arc<str>> = None;
+    // Sums over decode steps that begin anew while the server goes on are no counters.
+    let mut trusted = true;
     let path = if old { "/get_load" } else { "/v1/loads" };
     loop {
         pace.turn().await;
@@ -105,6 +121,10 @@ pub(super) async fn loads(server: Arc<Server>, old: bool) -> End {
         server.loads.store(THERE, Ordering::Relaxed);
         let other = version.is_some() && read.version.is_some() && version != read.version;
         version = read.version.or(version);
+        trusted = trusted && !grown.only_generated_fell(&read.loads);
+        if !trusted {
+            read.loads.iter_mut().for_each(|load| load.counters.generated = None);
+        }
         let anew = grown.fell(&read.loads) || other;
         if server.metrics.load(Ordering::Relaxed) != ABSENT {
             // Each counter from one page only: this one is a snapshot, a little older than the metrics,

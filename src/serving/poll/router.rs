@@ -22,7 +22,7 @@ type Direct = BTreeMap<Arc<str>, (Arc<Server>, Task)>;
 async fn miss(server: &Server, missed: &Missed, pace: &mut Pace) -> Result<(), End> {
     server.missed(missed).await?;
     match missed.how {
-        Unreached::Refused => return Err(End::Anew),
+        _ if missed.is_gone() => return Err(End::Anew),
         Unreached::Unauthorised => pace.rest(LATER),
         _ => pace.rest(server.every.min(Duration::from_secs(2))),
     }
@@ -51,10 +51,11 @@ pub(super) async fn workers(server: Arc<Server>, old: bool) -> End {
             return end;
         }
         let unseen = direct.values().any(|(worker, _)| !worker.alive.load(Ordering::Relaxed));
-        if unseen && merged.load(Ordering::Relaxed) {
-            if let Err(end) = merge(&server, &direct, &merged).await {
-                return end;
-            }
+        if unseen
+            && merged.load(Ordering::Relaxed)
+            && let Err(end) = merge(&server, &direct, &merged).await
+        {
+            return end;
         }
     }
 }
