@@ -185,7 +185,7 @@ impl Bridge {
         let (mut inbox, mut tell_ended, mut abort) = (Some(inbox), Some(tell_ended), Some(abort));
         let mut status = Some(self.control.status());
         if let Some(status) = &mut status {
-            let now = *status.borrow_and_update();
+            let now = status.borrow_and_update().clone();
             self.tell(now).await;
         }
         while inbox.is_some() || tell_ended.is_some() {
@@ -297,7 +297,7 @@ async fn receive(inbox: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
 /// The next change; None when there will be none any more.
 async fn changed(status: &mut Option<tokio::sync::watch::Receiver<Status>>) -> Option<Status> {
     match status {
-        Some(status) => status.changed().await.ok().map(|()| *status.borrow_and_update()),
+        Some(status) => status.changed().await.ok().map(|()| status.borrow_and_update().clone()),
         None => std::future::pending().await,
     }
 }
