@@ -162,6 +162,8 @@ pub struct Model {
     pub preview: Option<Preview>,
     /// Trials that are marked.
     pub marked: BTreeSet<TrialKey>,
+    /// Queued slots that are marked.
+    pub marked_slots: BTreeSet<RowId>,
     /// What is known of the other side of the helm.
     pub steer: Steer,
     /// What lies on top.
@@ -209,6 +211,7 @@ impl Model {
             compare: None,
             preview: None,
             marked: BTreeSet::new(),
+            marked_slots: BTreeSet::new(),
             steer: Steer::default(),
             overlay: None,
             notice: None,

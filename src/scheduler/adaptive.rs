@@ -144,7 +144,8 @@ impl Adaptive {
             let above = self.bad.is_some_and(|(bad, _)| bad == self.limit + 1);
             if above && !self.settled {
                 self.settled = true;
-                let why = format!("{} at a time brought errors, the last {} ends had none", self.limit + 1, self.window());
+                let why =
+                    format!("{} at a time brought errors, the last {} ends had none", self.limit + 1, self.window());
                 return Some(Adapted::Settled { at: self.limit, why });
             }
         }

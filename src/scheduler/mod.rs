@@ -40,9 +40,9 @@ pub mod trial;
 
 pub use control::{Control, Standing, Status};
 pub use dispatcher::{Finished, Job, RunError};
+pub use docker::DockerPlaces;
 pub use gate::Gate;
 pub use health::{Event, Hear, Manners};
-pub use docker::DockerPlaces;
 pub use plan::{Plan, PlanError, PlannedTrial};
 pub use settings::Settings;
 pub use trial::{LocalPlaces, Places};

@@ -16,7 +16,7 @@ use super::{build, check, check_at, screen};
 const KEY: JobKey = JobKey(0);
 
 fn crew() -> Crew {
-    Crew { slots: 10, running: 9, waiting: 1, queued: 5, ended: 11, stopping: Stopping::No }
+    Crew { slots: 10, running: 9, waiting: 1, queued: 5, ended: 11, ..Crew::default() }
 }
 
 /// The screen of the process that runs the job.
