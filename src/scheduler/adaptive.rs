@@ -9,6 +9,31 @@ use std::time::Duration;
 
 use super::policy::Moment;
 
+/// Exception types that tell of a trial's surroundings, containers, disk, network,
+/// the model's server. What a trial did to itself is not among them.
+const SURROUNDINGS: [&str; 15] = [
+    "RuntimeError",
+    "OSError",
+    "EnvironmentStartTimeoutError",
+    "SandboxBuildFailedError",
+    "HealthcheckError",
+    "AddTestsDirError",
+    "DownloadVerifierDirError",
+    "AgentSetupTimeoutError",
+    "RateLimitError",
+    "APIConnectionError",
+    "APITimeoutError",
+    "InternalServerError",
+    "ServiceUnavailableError",
+    "ConnectError",
+    "RemoteProtocolError",
+];
+
+/// Whether a trial with these exceptions failed for its surroundings.
+pub fn of_surroundings<S: AsRef<str>>(kinds: &[S]) -> bool {
+    kinds.iter().any(|kind| SURROUNDINGS.contains(&kind.as_ref()))
+}
+
 /// How fast it reacts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Pace {

@@ -8,14 +8,14 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::adaptive::Adapted;
+use super::adaptive::{Adapted, of_surroundings};
 use super::agents::Pool;
 use super::control::{Control, Named, Wanted, Wishes, control};
 use super::disk::Disk;
 use super::gate::{Floor, Gate, Turned};
 use super::health::{Asker, Event, Health, Manners};
 use super::plan::{Plan, PlannedTrial};
-use super::policy::{Next, Order, Policy, Retry, Stop, of_surroundings};
+use super::policy::{Next, Order, Policy, Retry, Stop};
 use super::trial::{Attempt, Places};
 use crate::agent::{self, Agent};
 use crate::environment::Ledger;

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use super::adaptive::{Adapted, Adaptive, End, Pace};
+use super::adaptive::{Adapted, Adaptive, End, Pace, of_surroundings};
 use super::control::Standing;
 use super::gate::{Closed, Gate, Gates, Turned};
 use crate::harbor::run_config::{HarborVersion, RetryConfig};
@@ -44,31 +44,6 @@ impl Retry {
         let wait = self.rules.wait_sec(attempt);
         again.then(|| Duration::try_from_secs_f64(wait).unwrap_or(Duration::ZERO))
     }
-}
-
-/// Exception types that tell of a trial's surroundings, for [`super::adaptive`]: containers, disk, network,
-/// the model's server. What a trial did to itself is not among them.
-const SURROUNDINGS: [&str; 15] = [
-    "RuntimeError",
-    "OSError",
-    "EnvironmentStartTimeoutError",
-    "SandboxBuildFailedError",
-    "HealthcheckError",
-    "AddTestsDirError",
-    "DownloadVerifierDirError",
-    "AgentSetupTimeoutError",
-    "RateLimitError",
-    "APIConnectionError",
-    "APITimeoutError",
-    "InternalServerError",
-    "ServiceUnavailableError",
-    "ConnectError",
-    "RemoteProtocolError",
-];
-
-/// Whether a trial with these exceptions failed for its surroundings.
-pub fn of_surroundings<S: AsRef<str>>(kinds: &[S]) -> bool {
-    kinds.iter().any(|kind| SURROUNDINGS.contains(&kind.as_ref()))
 }
 
 /// What is to be done now.
