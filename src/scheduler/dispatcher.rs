@@ -74,6 +74,8 @@ pub struct Job {
     /// Rung when an agent takes or leaves a slot.
     moved: Arc<Notify>,
     manners: Manners,
+    /// Something failed for its surroundings: what was seen of them before is old.
+    distrust: bool,
     /// When a gate was closed last.
     last_closed: Option<Duration>,
     /// How often trials were put back, and when their attempt began.
@@ -157,6 +159,7 @@ impl Job {
             other_agents,
             moved,
             manners: Manners::default(),
+            distrust: false,
             last_closed: None,
             backs: HashMap::new(),
             began: HashMap::new(),
@@ -199,6 +202,9 @@ impl Job {
         let mut health = Health::begin(Arc::clone(&self.places), floor);
         loop {
             let now = self.begin.elapsed();
+            if std::mem::take(&mut self.distrust) {
+                health.distrust();
+            }
             if let Some(adapted) = self.policy.recover(now) {
                 self.adapted(adapted).await;
             }
@@ -431,6 +437,7 @@ impl Job {
             self.check(written);
         }
         let now = self.begin.elapsed();
+        self.distrust |= of_surroundings(&kinds);
         if let Some(adapted) = self.policy.learn(trial, &kinds, now) {
             self.adapted(adapted).await;
         }

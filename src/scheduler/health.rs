@@ -71,6 +71,7 @@ impl Event {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Seen {
     pub gates: Vec<(Gate, Option<String>)>,
+    /// When the look began.
     at: Option<Instant>,
 }
 
@@ -79,6 +80,8 @@ pub(super) struct Health {
     seen: watch::Receiver<Seen>,
     ask: Arc<Notify>,
     task: JoinHandle<()>,
+    /// Looks before this say nothing.
+    since: Instant,
 }
 
 impl Drop for Health {
@@ -96,26 +99,32 @@ impl Health {
         let task = tokio::spawn(async move {
             let mut closed = false;
             loop {
+                let at = Some(Instant::now());
                 let gates = look(&*places, &floor, closed).await;
                 closed = gates.iter().any(|(gate, why)| *gate == Gate::Disk && why.is_some());
                 let bad = gates.iter().any(|(_, why)| why.is_some());
-                tell.send_replace(Seen { gates, at: Some(Instant::now()) });
+                tell.send_replace(Seen { gates, at });
                 tokio::select! {
                     () = asked.notified() => {}
                     () = sleep(if bad { KNOCK } else { PACE }) => {}
                 }
             }
         });
-        Health { seen, ask, task }
+        Health { seen, ask, task, since: Instant::now() }
     }
 
     /// Whether the last look is young enough to begin a trial on; asks for another one where it is not.
     pub(super) fn fresh(&self) -> bool {
-        let fresh = self.seen.borrow().at.is_some_and(|at| at.elapsed() < FRESH);
+        let fresh = self.seen.borrow().at.is_some_and(|at| at >= self.since && at.elapsed() < FRESH);
         if !fresh {
             self.ask.notify_one();
         }
         fresh
+    }
+
+    /// Something failed that may have to do with what is looked at: looks before now say nothing.
+    pub(super) fn distrust(&mut self) {
+        self.since = Instant::now();
     }
 
     /// The next look that is not known yet.

@@ -90,13 +90,10 @@ fn detached_it_outlives_its_terminal_and_is_attached_again() {
     let bench = Bench::new(&["a-one", "b-two", "c-three"]);
     // A shell with job control, as an operator has it.
     let state = bench.state.to_str().unwrap();
-    let mut shell = Pty::spawn(
-        "/bin/bash",
-        &["--norc", "--noprofile", "-i"],
-        120,
-        36,
-        &[("PILOTHOUSE_STATE_DIR", state), ("PS1", "ready> ")],
-    );
+    let runtime = bench.path("run-user");
+    fs::create_dir(&runtime).unwrap();
+    let env = [("PILOTHOUSE_STATE_DIR", state), ("XDG_RUNTIME_DIR", runtime.to_str().unwrap()), ("PS1", "ready> ")];
+    let mut shell = Pty::spawn("/bin/bash", &["--norc", "--noprofile", "-i"], 120, 36, &env);
     shell.wait_for("ready>", SOON);
     let args = bench.args("1", &[]).join(" ");
     shell.send(&format!("{} {args}\r", env!("CARGO_BIN_EXE_pilothouse")));
@@ -112,6 +109,7 @@ fn detached_it_outlives_its_terminal_and_is_attached_again() {
     shell.send("echo back-$((40+2))\r");
     shell.wait_for("back-42", SOON);
     shell.send(key::CTRL_C);
+    shell.settle(Duration::from_millis(400), SOON);
     shell.send("jobs\r");
     shell.wait_for("Running", SOON);
     assert!(alive(pid) && bench.status()["running"] == 1);
@@ -120,7 +118,8 @@ fn detached_it_outlives_its_terminal_and_is_attached_again() {
     // The terminal is closed, and what belongs to the session goes.
     drop(shell);
     std::thread::sleep(Duration::from_millis(300));
-    fs::remove_dir_all(&bench.state).unwrap();
+    fs::remove_dir_all(&runtime).unwrap();
+    fs::remove_dir_all(bench.state.join("ctl")).unwrap();
     assert!(alive(pid));
     bench.go("a-one");
     until("the next one", || bench.ctl(&["status"]).status.success() && bench.running() == ["b-two"]);
@@ -133,7 +132,8 @@ fn detached_it_outlives_its_terminal_and_is_attached_again() {
     pty.wait_for("H takes the helm", SOON);
     assert_eq!(bench.status()["slots"], 1);
     pty.send("H");
-    pty.wait_for("steering", SOON);
+    pty.wait_for("this screen steers now", SOON);
+    pty.wait_for("● steering", SOON);
     pty.send("+");
     pty.wait_for("2/2 slots", SOON);
     pty.send("d");
@@ -189,7 +189,7 @@ fn two_look_on_and_one_at_a_time_steers() {
     }
     // Taken: the owner's own screen is told, and looks on.
     first.send("H");
-    first.wait_for("steering", SOON);
+    first.wait_for("this screen steers now", SOON);
     pty.wait_for("steers now", SOON);
     pty.send("+");
     pty.wait_for("H takes the helm back", SOON);
@@ -200,7 +200,7 @@ fn two_look_on_and_one_at_a_time_steers() {
         screen.wait_for("paused, 1 running", SOON);
     }
     second.send("H");
-    second.wait_for("steering", SOON);
+    second.wait_for("this screen steers now", SOON);
     first.wait_for("steers now", SOON);
     first.send("p");
     first.wait_for("H takes the helm", SOON);

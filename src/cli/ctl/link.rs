@@ -2,7 +2,7 @@
 //! steers once it has the helm.
 
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use tokio::sync::mpsc::Sender as News_;
@@ -16,13 +16,15 @@ use crate::job::time;
 
 /// Between two tries to find somebody.
 const AGAIN: Duration = Duration::from_secs(2);
+/// Orders that may wait.
+const WAITING: usize = 64;
 /// Why something was done.
 const WHY: &str = "asked for by the operator, on an attached screen";
 
 /// Takes orders: what the process that runs the job can do goes there, all else to the desk.
 pub struct Linked {
     desk: Desk,
-    asks: Sender<Op>,
+    asks: SyncSender<Op>,
     news: News_<News>,
 }
 
@@ -32,7 +34,7 @@ impl Linked {
     /// # Errors
     /// No thread.
     pub fn begin(dir: PathBuf, news: News_<News>) -> std::io::Result<Linked> {
-        let (asks, inbox) = channel();
+        let (asks, inbox) = sync_channel(WAITING);
         let state = crate::cli::state_dir();
         let told = news.clone();
         std::thread::Builder::new().name("link".into()).spawn(move || link(&dir, state, inbox, &told))?;
@@ -54,7 +56,7 @@ impl Helm for Linked {
             Order::Cancel | Order::Hurry => Op::Stop,
             other => return self.desk.order(other),
         };
-        if self.asks.send(op).is_err() {
+        if self.asks.try_send(op).is_err() {
             let _ = self.news.try_send(News::Refused("not done: nobody is linked".to_string()));
         }
     }
@@ -90,7 +92,7 @@ fn listen(
     told: bool,
 ) -> bool {
     let Ok(mut out) = line.sender() else { return false };
-    let (done, ended) = channel::<()>();
+    let (done, ended) = sync_channel::<()>(1);
     let asks = std::sync::Arc::clone(asks);
     let sender = std::thread::Builder::new().name("link-out".into()).spawn(move || {
         let asks = asks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,11 +1,14 @@
 //! Notes of a running job, written by a thread of their own: a slow disk holds up nobody who steers.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use crate::journal::{Journal, Note};
+
+/// Notes that may wait for the disk.
+const WAITING: usize = 4096;
 
 /// Hands notes over; clones write to the same journal.
 #[derive(Debug, Clone)]
@@ -13,7 +16,7 @@ pub struct Scribe(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    notes: Mutex<Option<Sender<Note>>>,
+    notes: Mutex<Option<SyncSender<Note>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -23,7 +26,7 @@ impl Scribe {
     /// # Errors
     /// No thread.
     pub fn begin(dir: &Path, id: &str, state: Option<PathBuf>) -> std::io::Result<Scribe> {
-        let (notes, inbox) = channel::<Note>();
+        let (notes, inbox) = sync_channel::<Note>(WAITING);
         let (dir, id) = (dir.to_path_buf(), id.to_string());
         let thread = std::thread::Builder::new().name("scribe".into()).spawn(move || {
             while let Ok(note) = inbox.recv() {
@@ -39,8 +42,8 @@ impl Scribe {
     /// Hands a note over; does not wait.
     pub fn note(&self, note: Note) {
         let notes = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if notes.as_ref().is_none_or(|notes| notes.send(note).is_err()) {
-            tracing::error!("a note is lost: the scribe is gone");
+        if notes.as_ref().is_none_or(|notes| notes.try_send(note).is_err()) {
+            tracing::error!("a note is lost: the scribe is gone, or does not come to write");
         }
     }
 

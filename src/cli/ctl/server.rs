@@ -391,8 +391,8 @@ impl Ship {
                 return Answer::not("only one who watches can take the helm");
             }
             self.helm.take(number, &request.who);
-            self.helm.tell(number, &format!("{} steers now", request.who));
-            return Answer::done(vec!["you steer now".to_string()]);
+            // Who had it, and all who look on, hear of the change itself.
+            return Answer::done(Vec::new());
         }
         if watches && let Some(hand) = self.helm.hand().filter(|hand| hand.number != number) {
             return Answer::not(format!("{} steers: take the helm first", hand.who));
