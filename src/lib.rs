@@ -26,7 +26,7 @@
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
 //! {agent, verifier} ← scheduler`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
 //! no tokio, ratatui or I/O outside `app::runtime` (which alone of it looks into `tty` and `ui`),
-//! `app::alarm` and the two workers. A test (`tests/edges.rs`) checks the edges.
+//! `app::alarm`, `app::notifier` and the workers. A test (`tests/edges.rs`) checks the edges.
 //!
 //! One reducer: producers send events to a single `update`; views are pure functions of the state;
 //! the screen, the JSON and the plain reports are drawn from the same state. Attaching is

@@ -45,7 +45,7 @@ fn a_run_at_twenty_times_its_speed() {
     let state = tmp.path().join("state");
     // The jobs dir is attached, so that the job itself appears by itself.
     std::fs::remove_dir_all(&target).unwrap();
-    let args = ["attach", tmp.path().to_str().unwrap()];
+    let args = ["attach", "--no-bell", tmp.path().to_str().unwrap()];
     let mut pty = Pty::pilothouse(&args, SIZE.0, SIZE.1, &[("PILOTHOUSE_STATE_DIR", state.to_str().unwrap())]);
     pty.wait_for("waiting for a job", SOON);
     std::fs::create_dir_all(&target).unwrap();

@@ -4,17 +4,27 @@
 
 mod support;
 
+#[path = "serving/beside.rs"]
+mod beside;
 #[path = "serving/clock.rs"]
 mod clock;
+#[path = "serving/events.rs"]
+mod events;
 #[path = "serving/fuzz.rs"]
 mod fuzz;
 #[path = "serving/lines.rs"]
 mod lines;
+#[path = "serving/live.rs"]
+mod live;
 #[path = "serving/pages.rs"]
 mod pages;
 #[path = "serving/poll.rs"]
 mod poll;
 #[path = "serving/router.rs"]
 mod router;
+#[path = "serving/screen.rs"]
+mod screen;
+#[path = "serving/state.rs"]
+mod state;
 #[path = "serving/tail.rs"]
 mod tail;

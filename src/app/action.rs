@@ -24,6 +24,8 @@ pub enum Context {
     Preview,
     /// Runs beside each other.
     Compare,
+    /// The model servers.
+    Serving,
 }
 
 impl Context {
@@ -39,6 +41,7 @@ impl Context {
             Context::Requeue => "the plan of a requeue",
             Context::Preview => "the preview of a resume",
             Context::Compare => "runs compared",
+            Context::Serving => "serving",
         }
     }
 }
@@ -54,6 +57,7 @@ pub enum Action {
     Redraw,
     Suspend,
     ViewTrials,
+    ViewServing,
     ViewErrors,
     ViewTriage,
     ViewLog,
@@ -100,6 +104,7 @@ pub enum Action {
     Outage,
     Stop,
     MendAll,
+    AbortRequest,
     Refresh,
     OpenReplay,
     NextTab,
@@ -158,6 +163,7 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Global, A::Quit, "quit", "quit; asks first where this screen runs the job", [Ctrl('c')], ""),
     spec!(Global, A::NextAttention, "attention", "go to the next thing that needs you", [Char('!')], "attention"),
     spec!(Global, A::ViewTrials, "view.trials", "trials (home)", [Char('1')], ""),
+    spec!(Global, A::ViewServing, "view.serving", "serving: the model servers beside the trials", [Char('2')], ""),
     spec!(Global, A::ViewErrors, "view.errors", "errors by exception type", [Char('3')], ""),
     spec!(
         Global,
@@ -411,6 +417,35 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Compare, A::PageUp, "compare.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
     spec!(Compare, A::Top, "compare.first", "first task", [Char('g'), Key::Home], ""),
     spec!(Compare, A::Bottom, "compare.last", "last task", [Char('G'), Key::End], ""),
+    spec!(Serving, A::Open, "serving.open", "open: limits, figures, diagnoses", [Key::Enter, Char('l')], "open"),
+    spec!(Serving, A::NextPane, "serving.pane", "next pane: replicas, diagnoses, server log", [Key::Tab], "pane"),
+    spec!(Serving, A::Zoom, "serving.zoom", "this pane alone, or all", [Char('z')], "zoom"),
+    spec!(Serving, A::Slower, "serving.shorter", "timeline: a shorter span", [Char('<')], ""),
+    spec!(Serving, A::Faster, "serving.longer", "timeline: a longer span, up to 8 h", [Char('>')], ""),
+    spec!(Serving, A::Search, "serving.search", "filter the server log, by words", [Char('/')], "filter log"),
+    spec!(Serving, A::ClearFilter, "serving.all", "the whole server log again", [Char('F')], ""),
+    spec!(Serving, A::Down, "serving.down", "next row", [Char('j'), Key::Down], ""),
+    spec!(Serving, A::Up, "serving.up", "previous row", [Char('k'), Key::Up], ""),
+    spec!(Serving, A::PageDown, "serving.page.down", "a page down", [Char(' '), Ctrl('d'), Key::PageDown], ""),
+    spec!(Serving, A::PageUp, "serving.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Serving, A::Top, "serving.first", "first row", [Char('g'), Key::Home], ""),
+    spec!(
+        Serving,
+        A::Bottom,
+        "serving.last",
+        "last row; in the log: stay there while it grows",
+        [Char('G'), Key::End],
+        "end"
+    ),
+    spec!(
+        Serving,
+        A::AbortRequest,
+        "serving.abort",
+        "abort one request at its server (asks); nothing else is changed there",
+        [Char('X')],
+        "abort request"
+    ),
+    spec!(Serving, A::Acts, "serving.acts", "what can be done with this", [Char('x')], ""),
     spec!(Requeue, A::Open, "requeue.choose", "do what has the focus", [Key::Enter, Char('l')], "choose"),
     spec!(Requeue, A::Down, "requeue.down", "next choice", [Char('j'), Key::Down], ""),
     spec!(Requeue, A::Up, "requeue.up", "previous choice", [Char('k'), Key::Up], ""),
@@ -464,6 +499,7 @@ mod tests {
             Context::Requeue,
             Context::Preview,
             Context::Compare,
+            Context::Serving,
         ] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {

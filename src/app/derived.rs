@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::rows::{Outcome, Row};
+use super::servers::alarms::Point;
 use crate::job::eta::{self, Eta};
 use crate::job::fleet::StateKind;
 use crate::job::tally::{self, Tally};
 use crate::job::text::mask_secrets;
 use crate::job::warnings::WarningKind;
 use crate::job::{Class, Fleet, JobKey, JobState, Stamp, TrialKey};
+use crate::serving::Severity;
 
 /// How several jobs are counted together; where no default applies the screen counts them side by
 /// side and says so.
@@ -18,10 +20,18 @@ pub type Counting = tally::Options;
 /// Something that needs a person.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attention {
+    /// What tells it from all others, whatever its figures say meanwhile.
+    pub id: String,
+    /// Kind, as in the headless JSON.
+    pub kind: String,
+    /// How bad: what is worse stands before what is less so.
+    pub severity: Severity,
     /// What, in words.
     pub text: String,
     /// The trial that it is about.
     pub target: Option<TrialKey>,
+    /// The diagnosis of a model server that it is about.
+    pub serving: Option<Point>,
 }
 
 /// One line of the warnings view.
@@ -69,6 +79,8 @@ pub struct Derived {
     pub counts: [usize; Outcome::ALL.len()],
     /// What needs a person, worst first.
     pub attention: Vec<Attention>,
+    /// Of these what the jobs themselves say.
+    pub of_jobs: Vec<Attention>,
     /// Everything odd.
     pub warnings: Vec<Warning>,
     /// Errors by type.
@@ -98,7 +110,7 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
     let tally =
         tally::count(fleet, counting, now).unwrap_or_else(|_| tally::count_side_by_side(fleet, counting.rule, now));
     derived.states = fleet.jobs().iter().zip(&tally.jobs).map(|(j, line)| (j.key, line.state.clone())).collect();
-    derived.attention = jobs_that_stand_still(fleet, &derived.states);
+    derived.of_jobs = jobs_that_stand_still(fleet, &derived.states);
     // What is not there yet may only not have been read yet.
     let reading = fleet.jobs().iter().any(|j| !j.settled);
     let too_early = |kind| reading && matches!(kind, WarningKind::Missing | WarningKind::SummaryDisagrees);
@@ -115,12 +127,28 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
                 Some(key) => format!("{kind}: {}: {}", key.trial, warning.message),
                 None => format!("{kind}: {}", warning.message),
             };
-            derived.attention.push(Attention { text, target: warning.target.clone() });
+            let about = warning.target.as_ref().map_or(&*warning.path, |key| &*key.trial);
+            derived.of_jobs.push(Attention {
+                id: format!("{} {about}", warning.kind),
+                kind: warning.kind.clone(),
+                severity: severity(w.kind),
+                text,
+                target: warning.target.clone(),
+                serving: None,
+            });
         }
         derived.warnings.push(warning);
     }
     derived.tally = Some(tally);
     derived
+}
+
+/// What makes all trials fail alike is as bad as a server that fails.
+fn severity(kind: WarningKind) -> Severity {
+    match kind {
+        WarningKind::Systemic | WarningKind::Config => Severity::Error,
+        _ => Severity::Warning,
+    }
 }
 
 fn fleet_problems(fleet: &Fleet) -> Vec<Warning> {
@@ -143,6 +171,10 @@ fn jobs_that_stand_still(fleet: &Fleet, states: &[(JobKey, JobState)]) -> Vec<At
             _ => continue,
         };
         out.push(Attention {
+            id: format!("{} {}", state.kind.word(), job.facts.dir.display()),
+            kind: state.kind.word().to_string(),
+            severity: Severity::Fatal,
+            serving: None,
             text: format!("{} {}: {next} ({})", job.facts.name, state.kind.word(), state.evidence),
             target: None,
         });

@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use super::alert::Alert;
 use super::detail;
 use super::helm;
 use super::replay;
 use crate::job::TrialKey;
+use crate::serving::Source;
 
 /// One thing to do outside the model.
 #[derive(Debug)]
@@ -22,6 +24,10 @@ pub enum Effect {
     Copy(String),
     /// Ring the bell.
     Bell,
+    /// Tell an alarm to the notify command.
+    Notify(Box<Alert>),
+    /// Read these sources of model servers.
+    Serve(Vec<Source>),
     /// The operator looks at this trial: follow it more closely.
     Watch(Option<TrialKey>),
     /// Ask the loader of the trial view.

@@ -17,6 +17,9 @@ use crate::requeue::{Terms, Wanted};
 pub trait Helm: Send {
     /// Hands an order over.
     fn order(&mut self, order: Order);
+
+    /// The screen is left: waits a moment for what is still being written down.
+    fn finish(&mut self) {}
 }
 
 /// How a screen stands to the jobs that it shows.
@@ -90,6 +93,34 @@ pub enum Order {
     Requeue(Box<Plan>),
     /// Look what a resume by Harbor would do.
     Preview(Place),
+    /// End one request at its server.
+    Abort(Box<Abort>),
+}
+
+/// A request that is to be ended at its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Abort {
+    /// Name of the server.
+    pub server: Arc<str>,
+    /// URL of the worker, behind a router.
+    pub worker: Option<Arc<str>>,
+    /// The request's own name at the server.
+    pub rid: Arc<str>,
+    /// On what grounds, in words.
+    pub why: String,
+    /// The job in whose journal it is noted, and its id; None: in the state dir.
+    pub job: Option<(Place, String)>,
+}
+
+/// Something that the screen saw, for the journal of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remark {
+    /// The act of the line.
+    pub act: &'static str,
+    /// What it is about.
+    pub subject: String,
+    /// What was seen.
+    pub text: String,
 }
 
 /// What is to be run again, and on which terms.
@@ -157,6 +188,8 @@ pub struct Speech {
     pub words: Vec<Word>,
     /// An outage to note.
     pub outage: Option<Outage>,
+    /// What the screen saw.
+    pub remark: Option<Remark>,
 }
 
 /// Where words went.
@@ -350,6 +383,8 @@ pub enum News {
     Requeue(Progress),
     /// What a resume by Harbor would do, in lines; or why that can not be told.
     Previewed(JobKey, Result<String, String>),
+    /// What became of an abort, in words.
+    Aborted(Result<String, String>),
     /// An order was not obeyed, and why.
     Refused(String),
 }

@@ -112,19 +112,26 @@ pub fn acts(model: &Model) -> Menu {
         Action::RequeueInfra,
         Action::ResumePreview,
         Action::Stop,
+        Action::AbortRequest,
     ];
+    let in_log = [Action::Search, Action::ClearFilter];
     let mine = model.steer.side == Side::Owner || model.steer.linked();
-    let context = if model.context() == Context::Triage { Context::Triage } else { Context::List };
+    let context = match model.context() {
+        own @ (Context::Triage | Context::Serving) => own,
+        _ => Context::List,
+    };
     let has_dir =
         steer::trial(model).is_some_and(|r| matches!(r.id, RowId::Trial(_))) || model.selected_trial().is_some();
     let items = available(context)
         .filter(|s| s.context == context || s.action == Action::Copy)
-        .filter(|s| wanted.contains(&s.action))
+        .filter(|s| wanted.contains(&s.action) || (context == Context::Serving && in_log.contains(&s.action)))
         // Of no use before there is somebody to take such orders.
         .filter(|s| mine || !steers(s.action))
         .filter(|s| s.action != Action::TakeHelm || model.steer.hand != Hand::Mine)
         .map(|s| {
             let why_not = match s.action {
+                Action::AbortRequest => super::servers::request::why_not(model),
+                Action::Open if context == Context::Serving => None,
                 Action::Open | Action::OpenReplay | Action::Live if !has_dir => {
                     Some("this slot has not begun".to_string())
                 }

@@ -5,12 +5,15 @@ use super::helm;
 use super::key::Key;
 use super::replay;
 use crate::job::JobEvent;
+use crate::serving::Observation;
 
 /// One thing that happened.
 #[derive(Debug)]
 pub enum Msg {
     /// News of the jobs.
     Jobs(Vec<JobEvent>),
+    /// News of the model servers.
+    Serving(Vec<Observation>),
     /// A key.
     Key(Key),
     /// Text pasted into the terminal.

@@ -2,6 +2,7 @@
 
 pub mod action;
 pub mod alarm;
+pub mod alert;
 pub mod class_worker;
 pub mod compare;
 pub mod derived;
@@ -16,6 +17,7 @@ pub mod key;
 pub mod menus;
 pub mod message;
 pub mod model;
+pub mod notifier;
 pub mod overlay;
 pub mod preview;
 pub mod replay;
@@ -23,6 +25,7 @@ pub mod replay_worker;
 pub mod requeue;
 pub mod rows;
 pub mod runtime;
+pub mod servers;
 pub mod steer;
 pub mod table;
 pub mod triage;

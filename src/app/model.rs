@@ -12,17 +12,21 @@ use super::preview::Preview;
 use super::replay::ReplayView;
 use super::requeue::Draft;
 use super::rows::{Row, RowId};
+use super::servers::Servers;
 use super::steer::Steer;
 use super::table::Table;
 use super::triage::Triage;
 use super::triage::ledger::Ledger;
 use crate::job::{Fleet, Stamp, TrialKey};
+use crate::serving::Serving;
 
 /// The views that can fill the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum View {
     /// All trials: home.
     Trials,
+    /// The model servers.
+    Serving,
     /// Errors by type.
     Errors,
     /// Warnings.
@@ -57,6 +61,7 @@ impl View {
             View::Requeue => Context::Requeue,
             View::Preview => Context::Preview,
             View::Compare => Context::Compare,
+            View::Serving => Context::Serving,
         }
     }
 }
@@ -160,6 +165,10 @@ pub struct Model {
     pub compare: Option<Compare>,
     /// What a resume by Harbor would do.
     pub preview: Option<Preview>,
+    /// All that is known of the model servers.
+    pub serving: Serving,
+    /// What the screen makes of them: panes, what trials do, what was told.
+    pub servers: Servers,
     /// Trials that are marked.
     pub marked: BTreeSet<TrialKey>,
     /// Queued slots that are marked.
@@ -210,6 +219,8 @@ impl Model {
             requeue: None,
             compare: None,
             preview: None,
+            serving: Serving::default(),
+            servers: Servers::default(),
             marked: BTreeSet::new(),
             marked_slots: BTreeSet::new(),
             steer: Steer::default(),
@@ -273,6 +284,10 @@ impl Model {
         let second = std::time::Duration::from_secs(1);
         let running = self.moves();
         let waits = self.steer.stop.as_ref().is_some_and(|s| s.waits());
-        (running || waits || self.notice.is_some() || self.table.sort_pending).then_some(second)
+        if self.servers.alarms.wait() {
+            return Some(std::time::Duration::from_millis(50));
+        }
+        let served = !self.serving.sources().is_empty();
+        (running || waits || served || self.notice.is_some() || self.table.sort_pending).then_some(second)
     }
 }

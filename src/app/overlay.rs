@@ -24,6 +24,8 @@ pub enum PromptKind {
     Endpoint,
     /// When the surroundings were at fault, and how.
     Outage,
+    /// Filter of the server log; applied while typing.
+    ServerLog,
 }
 
 /// What a menu entry does.
@@ -39,6 +41,8 @@ pub enum Choice {
     Verdict(Target, Option<Verdict>),
     /// Say this of many.
     Bulk(Verdict),
+    /// Ask whether this request is to be ended at its server.
+    Abort(super::servers::request::Target),
     /// Nothing: the line only informs.
     Nothing,
 }

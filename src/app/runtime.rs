@@ -16,14 +16,20 @@ use super::helm::{Helm, News};
 use super::key::Key;
 use super::message::Msg;
 use super::model::Model;
+use super::notifier;
 use super::{detail, detail_worker, replay, replay_worker, update};
 use crate::job::{JobEvent, Stamp, TrialKey};
+use crate::serving::{Observation, Source};
 use crate::tty::signals::{Request, Signals};
 use crate::tty::{Guard, Input, Term, TtyError};
 
 /// Least time between two frames when news drive them, and when a key does.
 const FRAME: Duration = Duration::from_millis(33);
 const FRAME_INPUT: Duration = Duration::from_millis(8);
+/// The same when servers do, of which many may be polled.
+const FRAME_SERVERS: Duration = Duration::from_millis(200);
+/// Observations of servers taken in at once.
+const SEEN: usize = 20_000;
 /// Messages taken in before a frame is due all the same.
 const DRAIN: usize = 256;
 
@@ -42,6 +48,9 @@ pub enum Left {
     Fell,
 }
 
+/// Has sources of model servers read.
+pub type Serve = Box<dyn FnMut(Vec<Source>)>;
+
 /// What the runtime needs from outside.
 pub struct Wiring {
     /// Batches of news from the follower; None when no job is attached.
@@ -56,6 +65,12 @@ pub struct Wiring {
     pub leave: Option<oneshot::Receiver<()>>,
     /// What can be steered from here.
     pub steering: Option<Steering>,
+    /// What is read of model servers; None when nobody reads any.
+    pub serving: Option<Receiver<Vec<Observation>>>,
+    /// Has model servers read.
+    pub serve: Serve,
+    /// The notify command.
+    pub notify: Option<String>,
 }
 
 /// Both directions of the helm.
@@ -70,6 +85,7 @@ pub struct Steering {
 enum Wake {
     Input(Option<Input>),
     Jobs(Option<Vec<JobEvent>>),
+    Serving(Option<Vec<Observation>>),
     News(Option<News>),
     Reply(Option<Msg>),
     Signal(Request),
@@ -82,14 +98,24 @@ enum Wake {
 /// # Errors
 /// When the terminal can not be set up or written for a reason other than being closed.
 pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
-    let Wiring { mut jobs, watch, follow, first, mut leave, steering } = wiring;
+    let Wiring { mut jobs, watch, follow, first, mut leave, steering, mut serving, serve, notify } = wiring;
     let (helm, mut news) = steering.map(|s| (s.helm, s.news)).unzip();
     let (input_tx, mut input) = channel::<Input>(64);
     crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
     let mut signals = Signals::new().map_err(TtyError::Setup)?;
     let alarm = Alarm::new().map_err(TtyError::Setup)?;
-    let mut runner = Runner::new(reply_tx, watch, follow, helm);
+    let mut runner = Runner {
+        replies: reply_tx,
+        watch,
+        follow,
+        helm,
+        serve,
+        command: notify,
+        notifier: None,
+        detail: None,
+        player: None,
+    };
     if let Some(left) = runner.all(model, term, guard, first)? {
         return Ok(left);
     }
@@ -124,13 +150,17 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             reply = replies.recv() => Wake::Reply(reply),
             told = receive(&mut news) => Wake::News(told),
             events = receive(&mut jobs) => Wake::Jobs(events),
+            seen = receive(&mut serving) => Wake::Serving(seen),
             told = told(&mut leave) => Wake::Leave(told),
             () = alarm.after(wait) => Wake::Time,
         };
-        let mut by_key = false;
+        let (mut by_key, mut by_servers) = (false, false);
         let mut messages = Vec::new();
         match wake {
-            Wake::Signal(Request::Stop(_, number)) => return Ok(Left::Signal(number)),
+            Wake::Signal(Request::Stop(_, number)) => {
+                runner.last(model);
+                return Ok(Left::Signal(number));
+            }
             Wake::Signal(Request::Fell) => return Ok(Left::Fell),
             Wake::Signal(Request::Continued) => {
                 guard.reassert()?;
@@ -138,14 +168,20 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             }
             Wake::Leave(true) => return Ok(Left::Quit),
             Wake::Leave(false) => leave = None,
-            Wake::Input(None) => return Ok(Left::Gone),
+            Wake::Input(None) => {
+                runner.last(model);
+                return Ok(Left::Gone);
+            }
             Wake::Input(Some(first)) => {
                 by_key = true;
                 let mut next = Some(first);
                 while let Some(i) = next {
                     match message(i) {
                         Heard::Message(msg) => messages.push(msg),
-                        Heard::Gone => return Ok(Left::Gone),
+                        Heard::Gone => {
+                            runner.last(model);
+                            return Ok(Left::Gone);
+                        }
                         Heard::Nothing => {}
                     }
                     next = if messages.len() < DRAIN { input.try_recv().ok() } else { None };
@@ -163,6 +199,15 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                         _ => break,
                     }
                 }
+            }
+            Wake::Serving(None) => serving = None,
+            Wake::Serving(Some(mut seen)) => {
+                // One batch of all that is there: what follows from it is worked out once.
+                while let Some(Ok(more)) = serving.as_mut().filter(|_| seen.len() < SEEN).map(|s| s.try_recv()) {
+                    seen.extend(more);
+                }
+                by_servers = true;
+                messages.push(Msg::Serving(seen));
             }
             Wake::News(None) => news = None,
             Wake::News(Some(told)) => messages.push(Msg::Helm(told)),
@@ -188,7 +233,11 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                 return Ok(left);
             }
         }
-        let least = if by_key { FRAME_INPUT } else { FRAME };
+        let least = match (by_key, by_servers) {
+            (true, _) => FRAME_INPUT,
+            (false, true) => FRAME_SERVERS,
+            (false, false) => FRAME,
+        };
         let next = drawn.map_or_else(Instant::now, |d| d + least);
         due = Some(due.map_or(next, |d| d.min(next)));
     }
@@ -272,20 +321,22 @@ struct Runner {
     watch: Box<dyn FnMut(Option<TrialKey>)>,
     follow: Box<dyn FnMut(PathBuf)>,
     helm: Option<Box<dyn Helm>>,
+    serve: Serve,
+    command: Option<String>,
+    notifier: Option<notifier::Handle>,
     detail: Option<detail_worker::Handle>,
     player: Option<replay_worker::Handle>,
 }
 
-impl Runner {
-    fn new(
-        replies: Sender<Msg>,
-        watch: Box<dyn FnMut(Option<TrialKey>)>,
-        follow: Box<dyn FnMut(PathBuf)>,
-        helm: Option<Box<dyn Helm>>,
-    ) -> Runner {
-        Runner { replies, watch, follow, helm, detail: None, player: None }
+impl Drop for Runner {
+    fn drop(&mut self) {
+        if let Some(helm) = &mut self.helm {
+            helm.finish();
+        }
     }
+}
 
+impl Runner {
     fn all(
         &mut self,
         model: &mut Model,
@@ -313,6 +364,12 @@ impl Runner {
                     Err(TtyError::Gone(_)) => return Ok(Some(gone())),
                     other => other?,
                 },
+                Effect::Notify(alert) => {
+                    if let Err(why) = self.notify(*alert) {
+                        update::notice(model, why);
+                    }
+                }
+                Effect::Serve(sources) => (self.serve)(sources),
                 Effect::Watch(key) => (self.watch)(key),
                 Effect::Follow(dir) => (self.follow)(dir),
                 Effect::Detail(request) => self.detail(request),
@@ -324,6 +381,26 @@ impl Runner {
             }
         }
         Ok(None)
+    }
+
+    /// What is noted when the screen is left by no key.
+    fn last(&mut self, model: &mut Model) {
+        for effect in super::servers::notes::last(model) {
+            if let (Effect::Helm(order), Some(helm)) = (effect, &mut self.helm) {
+                helm.order(order);
+            }
+        }
+    }
+
+    fn notify(&mut self, alert: super::alert::Alert) -> Result<(), String> {
+        let Some(command) = &self.command else { return Ok(()) };
+        if self.notifier.is_none() {
+            let replies = self.replies.clone();
+            let report = move |text| replies.blocking_send(Msg::Notice(text)).is_ok();
+            let started = notifier::spawn(command.clone(), report);
+            self.notifier = Some(started.map_err(|e| format!("the notify command can not be run: {e}"))?);
+        }
+        self.notifier.as_ref().map_or(Ok(()), |worker| worker.tell(alert))
     }
 
     fn detail(&mut self, request: detail::Request) {

@@ -19,6 +19,7 @@ use super::rows::{Outcome, Row, RowId};
 use super::triage;
 use super::update::notice;
 use crate::job::{Job, JobKey, Phase, StateKind, TrialKey, time};
+use crate::serving::Severity;
 use ask::{Ask, Asking};
 use stop::StopState;
 
@@ -253,10 +254,17 @@ pub fn attention(model: &mut Model) {
     let text = |shut: &Shut| {
         let since = shut.since.and_then(|since| time::seconds_between(since, now));
         let since = since.map_or(String::new(), |s| format!(" for {}", time::words(s)));
-        Attention { text: format!("nothing begins{since}: {}: {}", shut.gate, shut.why), target: None }
+        Attention {
+            id: format!("gate {}", shut.gate),
+            kind: "gate".to_string(),
+            severity: Severity::Fatal,
+            text: format!("nothing begins{since}: {}: {}", shut.gate, shut.why),
+            target: None,
+            serving: None,
+        }
     };
     let shut: Vec<Attention> = model.steer.shut.iter().map(text).collect();
-    model.derived.attention.splice(0..0, shut);
+    model.derived.of_jobs.splice(0..0, shut);
 }
 
 fn slots(model: &mut Model, more: bool) -> Vec<Effect> {
@@ -375,6 +383,10 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
         News::Requeue(progress) => super::requeue::progress(model, progress),
         News::Previewed(job, text) => {
             super::preview::heard(model, job, text);
+            Vec::new()
+        }
+        News::Aborted(done) => {
+            notice(model, done.unwrap_or_else(|why| format!("not aborted: {why}")));
             Vec::new()
         }
         News::Refused(why) => {

@@ -19,6 +19,7 @@ use super::overlay::{Overlay, Palette, PromptKind};
 use super::preview;
 use super::requeue;
 use super::rows::{self, RowId};
+use super::servers;
 use super::steer;
 use super::triage;
 use crate::job::{JobEvent, Stamp, TrialKey};
@@ -32,6 +33,17 @@ const BIG_PAUSE_MS: i128 = 250;
 
 /// Takes in one message.
 pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
+    let mut effects = taken(model, now, msg);
+    effects.extend(servers::alarms::tell(model));
+    if effects.iter().any(|e| matches!(e, Effect::Quit)) {
+        // What is seen so far of an outage is noted before the screen is gone.
+        let last = servers::notes::last(model);
+        effects.splice(0..0, last);
+    }
+    effects
+}
+
+fn taken(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
     model.now = now;
     if model.notice.as_ref().is_some_and(|n| now.duration_since(n.since).as_secs() >= NOTICE_SECONDS) {
         model.notice = None;
@@ -40,8 +52,11 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
         Msg::Jobs(events) => {
             let mut effects = jobs(model, events);
             effects.extend(steer::live::beat(model));
+            effects.extend(servers::guess::look(model));
+            effects.extend(servers::tick(model));
             effects
         }
+        Msg::Serving(observations) => servers::observe(model, observations),
         Msg::Key(key) => on_key(model, key),
         Msg::Paste(text) => overlays::paste(model, &text),
         Msg::Resize(columns, rows) => {
@@ -54,7 +69,12 @@ pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
                 None => Vec::new(),
             }
         }
-        Msg::Tick => steer::live::beat(model),
+        Msg::Tick => {
+            let mut effects = steer::live::beat(model);
+            effects.extend(servers::guess::look(model));
+            effects.extend(servers::tick(model));
+            effects
+        }
         Msg::Helm(news) => steer::news(model, news),
         Msg::Detail(reply) => model.trial.as_mut().map(|t| t.reply(reply)).unwrap_or_default(),
         Msg::Replay(reply) => model.replay.as_mut().map(|r| r.reply(reply)).unwrap_or_default(),
@@ -76,6 +96,7 @@ pub fn settle(model: &mut Model) {
     // Phases and states also change with time alone (a job that falls silent).
     let aged = since.as_secs() >= 1 && !held && model.moves();
     if !changed && !aged {
+        servers::alarms::gather(model);
         return;
     }
     model.built = model.fleet.revision;
@@ -92,6 +113,7 @@ pub fn settle(model: &mut Model) {
         model.table.carry_over(&old, &model.rows, &model.fleet, model.now);
     }
     model.stale = false;
+    servers::alarms::gather(model);
     if triage::is_open(model) {
         triage::refresh(model);
     }
@@ -258,6 +280,7 @@ fn back(model: &mut Model) -> Vec<Effect> {
             Vec::new()
         }
         View::Trials => steer::quit(model),
+        View::Serving if servers::back(model) => Vec::new(),
         View::Triage if !model.triage.filter_text.is_empty() => {
             set_filter(model, "");
             Vec::new()
@@ -288,6 +311,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::Redraw => return vec![Effect::Redraw],
         Action::Suspend => return vec![Effect::Suspend],
         Action::ViewTrials
+        | Action::ViewServing
         | Action::ViewErrors
         | Action::ViewTriage
         | Action::ViewLog
@@ -302,6 +326,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
             show(
                 model,
                 match action {
+                    Action::ViewServing => View::Serving,
                     Action::ViewErrors => View::Errors,
                     Action::ViewTriage => View::Triage,
                     Action::ViewCompare => View::Compare,
@@ -351,6 +376,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         View::Requeue => requeue::act(model, action),
         View::Preview => preview::act(model, action),
         View::Compare => compare::act(model, action),
+        View::Serving => servers::act(model, action, page(model)),
         view => list_act(model, view, action),
     }
 }
@@ -522,10 +548,16 @@ fn next_attention(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     }
     let at = model.attention_at % items.len();
-    let (text, target) = items.get(at).map(|i| (i.text.clone(), i.target.clone())).unwrap_or_default();
+    let Some(item) = items.get(at).cloned() else { return Vec::new() };
+    let (text, target) = (item.text, item.target);
     model.attention_at = at + 1;
     let message = format!("{} of {}: {text}", at + 1, model.derived.attention.len());
     let mut effects = Vec::new();
+    if let Some(point) = &item.serving {
+        effects = close_views(model);
+        show(model, View::Serving);
+        servers::show_diagnosis(model, point.kind, &point.server, point.replica.as_ref());
+    }
     if let Some(key) = target {
         effects = close_views(model);
         home(model);
@@ -552,6 +584,7 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         }),
         View::Errors => model.derived.errors.get(model.errors_at).map(|e| e.kind.to_string()),
         View::Requeue => requeue::copy_text(model),
+        View::Serving => servers::copy_text(model),
         View::Compare => model.compare.as_ref().and_then(|c| c.row()).map(|r| r.task.to_string()),
         View::Preview => model.preview.as_ref().and_then(|p| p.text.clone()?.ok()),
         View::Triage => triage::current(model).and_then(|row| {

@@ -11,6 +11,7 @@ use super::Common;
 use super::ctl::link::Linked;
 use super::desk::Desk;
 use super::screen::{self, Start};
+use super::servers::{Servers, ServingArgs};
 use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
 use crate::app::class_worker;
@@ -43,6 +44,9 @@ pub struct Attach {
     /// +2h30m from now; what may end later needs you
     #[arg(long, value_name = "TIME", value_parser = moment)]
     pub deadline: Option<Stamp>,
+    /// The model servers, and who is told of alarms.
+    #[command(flatten)]
+    pub serving: ServingArgs,
 }
 
 /// A point in time: RFC 3339, local time without a zone, or `+` and how long from now.
@@ -84,6 +88,7 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         return super::USAGE;
     }
     if !std::io::stdout().is_terminal() {
+        args.serving.complain_without_screen();
         // Lines for a pipe or a log: the same report again whenever something changed.
         let args = StatusArgs {
             dirs: args.dirs.clone(),
@@ -105,16 +110,24 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         model.open_when_seen = trial.map(Into::into);
         Vec::new()
     });
+    let servers = match args.serving.prepare() {
+        Ok(servers) => servers,
+        Err(why) => {
+            super::complain(&why);
+            return super::USAGE;
+        }
+    };
     let (news, heard) = channel(QUEUE);
+    let desk = Desk::new(news.clone()).with_servers(servers.remote.clone());
     // One job of our own can be steered from here, too.
     let only = match args.dirs.as_slice() {
         [only] => Some(trial_in_job(only).map_or_else(|| only.clone(), |(job, _)| job.to_path_buf())),
         _ => None,
     };
-    let linked = only.and_then(|dir| Linked::begin(dir, news.clone()).ok());
+    let linked = only.and_then(|dir| Linked::begin(dir, desk.clone(), news).ok());
     let helm: Box<dyn Helm> = match linked {
         Some(linked) => Box::new(linked),
-        None => Box::new(Desk::new(news)),
+        None => Box::new(desk),
     };
     let steering = Steering { helm, news: heard };
     screen::code(watch(
@@ -127,6 +140,7 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
             leave: None,
             steering: Some((Side::Attached, steering)),
             deadline: args.deadline,
+            servers: Some(servers),
         },
     ))
 }
@@ -143,7 +157,10 @@ pub fn on_screen(
     // Nothing is steered here, but what is said of trials is written down.
     let (news, heard) = channel(QUEUE);
     let steering = Some((Side::Reader, Steering { helm: Box::new(Desk::new(news)), news: heard }));
-    screen::code(watch(common, Watched { dirs, poll, counting, prepare, leave, steering, deadline: None }))
+    screen::code(watch(
+        common,
+        Watched { dirs, poll, counting, prepare, leave, steering, deadline: None, servers: None },
+    ))
 }
 
 /// What is watched, and how.
@@ -162,6 +179,8 @@ pub struct Watched {
     pub steering: Option<(Side, Steering)>,
     /// When the time around the jobs is over.
     pub deadline: Option<Stamp>,
+    /// The model servers.
+    pub servers: Option<Servers>,
 }
 
 /// Follows directories on the screen until it is left; says how.
@@ -169,7 +188,7 @@ pub struct Watched {
 /// # Errors
 /// When there is no screen, or nothing to follow with.
 pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
-    let Watched { dirs, poll, counting, prepare, leave, steering, deadline } = watched;
+    let Watched { dirs, poll, counting, prepare, leave, steering, deadline, servers } = watched;
     let poll = poll.map(Duration::from_secs_f64);
     let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
     let follower = Follower::new(dirs, options);
@@ -196,7 +215,8 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
         .map_err(TtyError::Setup)?;
     let watch = Box::new(move |key| watching.send(Control::Visible(key)));
     let follow = Box::new(move |dir| following.send(Control::Follow(dir)));
-    let left = screen::show(common, Start { jobs: Some(jobs), watch, follow, counting, prepare, leave, steering });
+    let start = Start { jobs: Some(jobs), watch, follow, counting, prepare, leave, steering, servers };
+    let left = screen::show(common, start);
     remote.stop();
     left
 }

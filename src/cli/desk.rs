@@ -8,13 +8,14 @@ mod say;
 
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::Sender;
 
-use crate::app::helm::{Audit, Finding, Helm, News, Order, Place, Signal, Survey, Waiting, Way};
+use super::servers::Remote;
+use crate::app::helm::{Abort, Audit, Finding, Helm, News, Order, Place, Signal, Survey, Waiting, Way};
 use crate::audit::{self, Advice, Journal, Note, Owner, StopSignal};
 use crate::harbor::write::lease::LEASE;
 use crate::job::{Job, JobKey, Stamp, time};
@@ -23,6 +24,9 @@ use crate::job::{Job, JobKey, Stamp, time};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Time between two looks at a process that is waited for.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The longest that what is said last is waited for: a slow disk keeps nobody.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// The longest that programs are waited for that a process left at work.
 const CHILDREN: Duration = Duration::from_secs(30);
@@ -45,6 +49,10 @@ struct Shared {
     mending: Mutex<()>,
     /// Writes what is said of trials, one after another.
     scribe: Mutex<Option<say::Scribe>>,
+    /// Speeches that are not written yet.
+    unwritten: AtomicUsize,
+    /// Who reads the model servers.
+    servers: Mutex<Option<Remote>>,
 }
 
 /// Takes orders; clones share what they know.
@@ -61,7 +69,16 @@ impl Desk {
             stops: AtomicU64::new(0),
             mending: Mutex::new(()),
             scribe: Mutex::default(),
+            unwritten: AtomicUsize::new(0),
+            servers: Mutex::default(),
         }))
+    }
+
+    /// With a way to the model servers.
+    #[must_use]
+    pub fn with_servers(self, remote: Remote) -> Desk {
+        *self.0.servers.lock().unwrap_or_else(PoisonError::into_inner) = Some(remote);
+        self
     }
 
     /// Notes what the operator did to a job that this process runs. Does not wait.
@@ -88,6 +105,13 @@ impl Desk {
 const WHY: &str = "asked for by the operator, on the screen";
 
 impl Helm for Desk {
+    fn finish(&mut self) {
+        let begun = Instant::now();
+        while self.0.unwritten.load(Ordering::Relaxed) > 0 && begun.elapsed() < LAST_WORDS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn order(&mut self, order: Order) {
         match order {
             Order::Survey(place, job) => self.aside(move |shared| {
@@ -111,6 +135,7 @@ impl Helm for Desk {
             Order::Preview(place) => self.aside(move |shared| {
                 shared.tell(News::Previewed(place.job, requeue::preview_of(&place.dir)));
             }),
+            Order::Abort(abort) => self.aside(move |shared| shared.abort(*abort)),
             Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
             Order::Slots(_)
             | Order::Pause
@@ -176,6 +201,36 @@ impl Shared {
 
     fn known(&self, job: JobKey) -> Option<Known> {
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).get(&job).cloned()
+    }
+
+    /// Ends one request at its server; noted before it is known what came of it, and after.
+    fn abort(&self, abort: Abort) {
+        let worker = abort.worker.as_ref().map(|w| format!(" worker {w}")).unwrap_or_default();
+        let subject = format!("request {} at {}{worker}", abort.rid, abort.server);
+        let why = if abort.why.is_empty() { WHY.to_string() } else { format!("{WHY}: {}", abort.why) };
+        let remote = self.servers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let done = match remote {
+            Some(remote) => remote.abort(abort.clone()),
+            None => Err("no model server is read here".to_string()),
+        };
+        let mut note = Note::now("abort_request", &subject, &why);
+        note.result = match &done {
+            Ok(words) => words.clone(),
+            Err(error) => format!("not done: {error}"),
+        };
+        let noted = match &abort.job {
+            Some((place, id)) => write(&place.dir, id, &note),
+            None => match super::state_dir() {
+                Some(dir) => Journal::in_state(&dir, "serving")
+                    .and_then(|mut journal| journal.write(&note))
+                    .map_err(|e| e.to_string()),
+                None => Err("there is no state dir".to_string()),
+            },
+        };
+        if let Err(error) = noted {
+            self.tell(News::Refused(format!("the abort is not noted: {error}")));
+        }
+        self.tell(News::Aborted(done));
     }
 
     fn survey(&self, place: &Place, job: &Job) -> Result<Survey, String> {

@@ -15,6 +15,7 @@ pub mod requeue;
 pub mod resume_preview;
 pub mod run;
 pub mod screen;
+pub mod servers;
 pub mod serving;
 pub mod status;
 pub mod stop;

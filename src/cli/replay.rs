@@ -41,6 +41,7 @@ pub fn run(args: &Replay, common: &Common) -> u8 {
             prepare: Box::new(move |model| update::replay_only(model, source)),
             leave: None,
             steering: None,
+            servers: None,
         },
     )
 }

@@ -89,6 +89,9 @@ pub struct Run {
     /// Seconds between two signs of life in the job's lease
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::attach::seconds, hide = true)]
     pub heartbeat: f64,
+    /// The model servers, and who is told of alarms.
+    #[command(flatten)]
+    pub serving: super::servers::ServingArgs,
 }
 
 /// A size in GiB.
@@ -113,6 +116,7 @@ pub fn run(args: &Run, common: &super::Common) -> u8 {
 
 fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
     let out = Output { json: args.json, quiet: args.flags.quiet };
+    let servers = args.serving.prepare().map_err(|why| Refusal::of(&why))?;
     if args.flags.print_config {
         let asked = prepare::ask(&args.flags)?;
         super::load::print(&asked.printed);
@@ -152,8 +156,10 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
     out.say(&format!("job dir {}", owner.dir.display()));
     let watched = !args.headless && !args.json && !args.flags.quiet && !stops.stopped();
     if watched && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
-        return Ok(watched::run(owner, &invalid, out, common, watched::Show::default(), (&runtime, ears)));
+        let show = watched::Show { servers: Some(servers), ..watched::Show::default() };
+        return Ok(watched::run(owner, &invalid, out, common, show, (&runtime, ears)));
     }
+    args.serving.complain_without_screen();
     Ok(runtime.block_on(headless::follow_to_end(owner, &invalid, out, stops, ears)))
 }
 

@@ -2,6 +2,7 @@
 
 use tokio::sync::mpsc::Receiver;
 
+use super::servers::Servers;
 use super::{Common, ThemeChoice};
 use crate::app::derived::Counting;
 use crate::app::effect::Effect;
@@ -30,6 +31,8 @@ pub struct Start {
     pub leave: Option<tokio::sync::oneshot::Receiver<()>>,
     /// What can be steered, and how this screen stands to it.
     pub steering: Option<(Side, Steering)>,
+    /// The model servers.
+    pub servers: Option<Servers>,
 }
 
 /// Runs the screen until it is left; gives the exit code.
@@ -75,9 +78,28 @@ async fn open(look: Look, caps: Caps, start: Start) -> Result<Left, TtyError> {
     model.steer.notes = steering.is_some();
     model.steer.side = side.unwrap_or_default();
     model.ledger.operator = crate::journal::operator().into();
-    let first = (start.prepare)(&mut model);
-    let wiring =
-        Wiring { jobs: start.jobs, watch: start.watch, follow: start.follow, first, leave: start.leave, steering };
+    let mut first = (start.prepare)(&mut model);
+    if let Some(servers) = &start.servers {
+        first.extend(servers.prepare(&mut model));
+    }
+    let (serving, notify, serve): (_, _, runtime::Serve) = match start.servers {
+        Some(servers) => {
+            let remote = servers.remote;
+            (Some(servers.heard), servers.notify, Box::new(move |sources| remote.read(sources)))
+        }
+        None => (None, None, Box::new(|_| {})),
+    };
+    let wiring = Wiring {
+        jobs: start.jobs,
+        watch: start.watch,
+        follow: start.follow,
+        first,
+        leave: start.leave,
+        steering,
+        serving,
+        serve,
+        notify,
+    };
     let left = runtime::run(&mut model, &mut term, &mut guard, wiring).await;
     drop(guard);
     tracing::info!(?left, frames = term.stats().frames, bytes = term.stats().bytes, "screen left");

@@ -1,5 +1,7 @@
 //! `pilothouse serving`: how model servers stand, from their logs and their answers.
 
+pub mod beside;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -50,6 +52,10 @@ pub struct ServingArgs {
     /// finished log are not placed
     #[arg(long, value_name = "ZONE", value_parser = tz)]
     pub serving_tz: Option<jiff::tz::TimeZone>,
+    /// A job that the servers served: without --serving-tz the times of a finished log are found by its
+    /// answers and the turns of the job's trials
+    #[arg(long, value_name = "DIR", conflicts_with = "serving_tz")]
+    pub beside: Vec<PathBuf>,
     /// Thresholds that differ from the shipped ones, in the form of serving.toml
     #[arg(long, value_name = "FILE")]
     pub thresholds: Option<PathBuf>,
@@ -268,16 +274,15 @@ impl Lines {
 }
 
 impl Finished {
-    fn open(source: &Source, zone: Option<&jiff::tz::TimeZone>) -> std::io::Result<Finished> {
+    fn open(source: &Source, zone: Option<&jiff::tz::TimeZone>, moments: &[Stamp]) -> std::io::Result<Finished> {
         let Place::File(path) = &source.place else { return Err(std::io::Error::other("not a log file")) };
         let lines = Lines::open(path)?;
+        let written = std::fs::metadata(path)?.modified().ok().and_then(from_system);
+        let written = written.unwrap_or_else(load::now);
         let placer = match zone {
-            None => None,
-            Some(zone) => {
-                let written = std::fs::metadata(path)?.modified().ok().and_then(from_system);
-                let written = written.unwrap_or_else(load::now);
-                Some(Placer::zoned(zone.clone(), written).over(midnights(path)?))
-            }
+            None if moments.is_empty() => None,
+            None => beside::placer(path, written, moments)?,
+            Some(zone) => Some(Placer::zoned(zone.clone(), written).over(midnights(path)?)),
         };
         let reader = Reader::new();
         Ok(Finished { id: source.id, lines, reader, placer, next: Default::default(), now: None })
@@ -329,10 +334,20 @@ fn midnights(path: &Path) -> std::io::Result<Midnights> {
 
 /// Reads finished logs to their ends, side by side in their own time.
 fn replay(args: &ServingArgs, sources: Vec<Source>, thresholds: Thresholds) -> u8 {
+    let moments = match args.beside.as_slice() {
+        [] => Vec::new(),
+        dirs => match beside::moments(dirs) {
+            Ok(moments) => moments,
+            Err(errors) => {
+                load::complain("serving", &errors);
+                return USAGE;
+            }
+        },
+    };
     let mut logs = Vec::new();
     let mut wrong = Vec::new();
     for source in &sources {
-        match Finished::open(source, args.serving_tz.as_ref()) {
+        match Finished::open(source, args.serving_tz.as_ref(), &moments) {
             Ok(log) => logs.push(log),
             Err(error) => wrong.push(format!("{}: {error}", serving::place_words(&source.place))),
         }

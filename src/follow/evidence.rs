@@ -61,6 +61,8 @@ struct Tracked<T> {
     inode_state: u64,
     good: Option<T>,
     parsed: Option<(Instant, Duration)>,
+    /// When the last good reading was written.
+    written: Option<Stamp>,
 }
 
 /// A reward file as last read.
@@ -423,7 +425,9 @@ impl Gather<'_> {
             !path.starts_with("agent/") || chain.iter().any(|name| path.strip_prefix("agent/") == Some(name))
         });
         for name in chain {
-            let Some(part) = self.trajectory(known, &format!("agent/{name}")) else { continue };
+            let rel = format!("agent/{name}");
+            let Some(part) = self.trajectory(known, &rel) else { continue };
+            e.stepped = e.stepped.max(known.trajectories.get(&*rel).and_then(|t| t.written));
             e.trajectory = Some(match e.trajectory {
                 None => part,
                 Some(sum) => Progress {
@@ -445,7 +449,8 @@ impl Gather<'_> {
         };
         let id = FileId::from(&meta);
         let before = known.trajectories.remove(rel).filter(|t| t.inode_state == meta.inode);
-        let mut tracked = before.unwrap_or(Tracked { tried: None, inode_state: meta.inode, good: None, parsed: None });
+        let mut tracked =
+            before.unwrap_or(Tracked { tried: None, inode_state: meta.inode, good: None, parsed: None, written: None });
         let wait = tracked.parsed.filter(|_| meta.size > BIG_TRAJECTORY && !self.look.last).and_then(|(at, cost)| {
             let pause = cost.saturating_mul(9).min(Duration::from_secs(30));
             pause.checked_sub(self.look.clock.saturating_duration_since(at)).filter(|d| !d.is_zero())
@@ -459,6 +464,9 @@ impl Gather<'_> {
                 let progress = self.dir.open_file(rel).ok().and_then(|file| trajectory::progress(&file).ok());
                 tracked.tried = self.read_state(&meta);
                 tracked.parsed = Some((Instant::now(), begin.elapsed()));
+                if progress.is_some() {
+                    tracked.written = Some(meta.modified);
+                }
                 tracked.good = progress.or(tracked.good);
             }
         }

@@ -242,6 +242,9 @@ pub struct Evidence {
     pub log_started: bool,
     /// The newest `agent/trajectory.json` that could be parsed.
     pub trajectory: Option<Progress>,
+    /// When the newest `agent/trajectory.json` was written: on the clock of the files, as the terminal's
+    /// recording, where the steps in it have that of the agent's host.
+    pub stepped: Option<Stamp>,
     /// `artifacts/manifest.json`: the agent is over.
     pub manifest: Option<Stamp>,
     /// `verifier/test-stdout.txt`.

@@ -118,7 +118,7 @@ pub fn user() -> String {
 /// Who acts: the login name and the host.
 pub fn operator() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|v| std::env::var(v).ok().filter(|u| !u.is_empty()));
-    let user = user.unwrap_or_else(|| self::user());
+    let user = user.unwrap_or_else(self::user);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     if host.is_empty() { user } else { format!("{user}@{host}") }

@@ -136,6 +136,17 @@ impl Verdicts {
         Ok(Written { path, instead, words: Vec::new() })
     }
 
+    /// Notes something that was seen, under an act of its own, as [`Verdicts::write`] does words.
+    ///
+    /// # Errors
+    /// When neither place could be written to.
+    pub fn remark(&self, act: &str, subject: &str, text: &str) -> Result<Written, WriteError> {
+        let text: String = text.chars().take(TEXT).collect();
+        let note = Note { result: "noted".to_string(), ..Note::now(act, subject, &text) };
+        let (path, instead) = self.append(&[note])?;
+        Ok(Written { path, instead, words: Vec::new() })
+    }
+
     /// Lines at the end of a journal; which, and why not the job dir's own.
     fn append(&self, notes: &[Note]) -> Result<(PathBuf, Option<String>), WriteError> {
         let beside = Journal::beside(&self.job_dir).and_then(|mut journal| {

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 use super::json::Style;
 use super::{UNKNOWN, line};
@@ -322,91 +323,116 @@ fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| UNKNOWN.to_string(), |v| format!("{v:.digits$}"))
 }
 
+/// Columns that the report keeps to; only words longer than that run over.
+const WIDTH: usize = 80;
+/// Column at which values begin.
+const INDENT: usize = 12;
+
+/// A field with its value, wrapped between words.
+fn field(out: &mut String, name: &str, value: &str) {
+    let _ = write!(out, "{name:<INDENT$}");
+    let mut column = INDENT;
+    for (n, word) in value.split(' ').enumerate() {
+        let width = word.width();
+        if n > 0 && column + 1 + width > WIDTH {
+            let _ = write!(out, "\n{:<INDENT$}", "");
+            column = INDENT;
+        } else if n > 0 {
+            out.push(' ');
+            column += 1;
+        }
+        out.push_str(word);
+        column += width;
+    }
+    out.push('\n');
+}
+
+fn source_line(source: &SourceView) -> String {
+    let engine = source.engine.map_or(UNKNOWN, |e| e.name());
+    let version = source.version.as_deref().map_or(String::new(), |v| format!(" {}", line(v)));
+    let mut out = format!("{}: {engine}{version}", line(&place_words(&source.source.place)));
+    if source.is_log() {
+        let _ = write!(
+            out,
+            ", {} lines ({} decode, {} prefill, {} stats)",
+            source.lines, source.decode_lines, source.prefill_lines, source.stats_lines
+        );
+        if source.time_unknown() {
+            out.push_str(", time unknown (give --serving-tz)");
+        } else if let Some(offset) = source.offset {
+            let _ = write!(out, ", its stamps are UTC{}", hours(-offset));
+        }
+    } else {
+        let _ = write!(out, ", {} answers", source.answers);
+    }
+    if let Some(trouble) = &source.trouble {
+        let _ = write!(out, "; {}", line(trouble));
+    }
+    out
+}
+
+fn figures_line(row: &Replica) -> String {
+    let f = |field: Field| row.reading(field).map(|r| r.value);
+    let most = row.limits.max_running.map_or(String::new(), |m| format!(" of {m}"));
+    let mut out = format!(
+        "{} running{most}, {} waiting, kv {}, {} tokens/s, prefill {}",
+        number(f(Field::Running), 0),
+        number(f(Field::Queued), 0),
+        number(f(Field::Kv), 2),
+        number(f(Field::Generation), 0),
+        number(f(Field::Prefill), 0)
+    );
+    for (name, field) in
+        [("swa", Field::Swa), ("mamba", Field::Mamba), ("cache", Field::CacheHit), ("accepted", Field::AcceptLen)]
+    {
+        if let Some(value) = f(field) {
+            let _ = write!(out, ", {name} {value:.2}");
+        }
+    }
+    let _ = write!(out, "; {} old", row.newest_age().map_or(UNKNOWN.to_string(), time::words));
+    out
+}
+
 /// The report for people.
 pub fn plain(serving: &Serving) -> String {
     let mut out = String::new();
     for source in serving.sources() {
-        let engine = source.engine.map_or(UNKNOWN, |e| e.name());
-        let version = source.version.as_deref().unwrap_or(UNKNOWN);
-        let _ = write!(out, "source      {}: {engine} {version}", line(&place_words(&source.source.place)));
-        if source.is_log() {
-            let _ = write!(
-                out,
-                ", {} lines ({} decode, {} prefill, {} stats)",
-                source.lines, source.decode_lines, source.prefill_lines, source.stats_lines
-            );
-            if source.time_unknown() {
-                out.push_str(", time unknown (give --serving-tz)");
-            } else if let Some(offset) = source.offset {
-                let _ = write!(out, ", its stamps are UTC{}", hours(-offset));
-            }
-        } else {
-            let _ = write!(out, ", {} answers", source.answers);
-        }
-        if let Some(trouble) = &source.trouble {
-            let _ = write!(out, "; {}", line(trouble));
-        }
-        out.push('\n');
+        field(&mut out, "source", &source_line(source));
     }
     for server in serving.servers().iter().filter(|s| s.is_router()) {
         let workers = server.readiness.map_or(UNKNOWN.to_string(), |(healthy, all)| format!("{healthy}/{all}"));
-        let _ = writeln!(out, "router      {}: {workers} workers healthy", line(&server.name));
+        field(&mut out, "router", &format!("{}: {workers} workers healthy", line(&server.name)));
     }
     for row in serving.replicas() {
-        let figures = row.figures();
-        let f = |field: Field| row.reading(field).map(|r| r.value);
-        let _ = write!(
-            out,
-            "replica     {}: {} ({})",
-            line(&replica_name(&row.key)),
-            row.state.name(),
-            line(&row.evidence)
-        );
-        out.push('\n');
+        let name = line(&replica_name(&row.key));
+        field(&mut out, "replica", &format!("{name}: {} ({})", row.state.name(), line(&row.evidence)));
         if row.newest_age().is_some() {
-            let most = row.limits.max_running.map_or(String::new(), |m| format!(" of {m}"));
-            let _ = write!(
-                out,
-                "            {} running{most}, {} waiting, kv {}, {} tokens/s, prefill {}",
-                number(f(Field::Running), 0),
-                number(f(Field::Queued), 0),
-                number(f(Field::Kv), 2),
-                number(f(Field::Generation), 0),
-                number(f(Field::Prefill), 0)
-            );
-            if figures.mamba.is_some() {
-                let _ = write!(out, ", mamba {}", number(f(Field::Mamba), 2));
-            }
-            if figures.accept_len.is_some() {
-                let _ = write!(out, ", accepted {}", number(f(Field::AcceptLen), 2));
-            }
-            let _ = writeln!(out, "; {} ago", row.newest_age().map_or(UNKNOWN.to_string(), time::words));
+            field(&mut out, "", &figures_line(row));
         }
     }
-    let all: Vec<&Diagnosis> = serving.diagnoses().collect();
-    let (over, open): (Vec<&Diagnosis>, Vec<&Diagnosis>) = all.into_iter().partition(|d| d.over);
+    let (over, open): (Vec<&Diagnosis>, Vec<&Diagnosis>) = serving.diagnoses().partition(|d| d.over);
     for d in &open {
-        let _ = writeln!(out, "{:<11} {} {}: {}", severity_word(d.severity), d.kind.name(), about(d), line(&d.text));
-        let _ = writeln!(out, "            since {}; {}", when(d.since), line(&d.advice));
+        field(&mut out, severity_word(d.severity), &format!("{} {}: {}", d.kind.name(), about(d), line(&d.text)));
+        field(&mut out, "", &format!("since {}; {}", when(d.since), line(&d.advice)));
     }
     let hidden = over.len().saturating_sub(SHOWN);
     if hidden > 0 {
-        let _ = writeln!(out, "over        {hidden} earlier ones");
+        field(&mut out, "over", &format!("{hidden} earlier ones"));
     }
     for d in over.iter().skip(hidden) {
-        let _ = writeln!(
-            out,
-            "over        {} {}: {} to {}: {}",
-            d.kind.name(),
-            about(d),
-            when(d.since),
-            when(d.until),
-            line(&d.text)
-        );
+        let span = format!("{} to {}", when(d.since), when(d.until));
+        field(&mut out, "over", &format!("{} {}: {span}: {}", d.kind.name(), about(d), line(&d.text)));
     }
     if open.is_empty() {
-        let known = serving.replicas().any(|row| row.state != State::Unknown) || !over.is_empty();
-        let _ = writeln!(out, "diagnoses   {}", if known { "nothing is wrong now" } else { "nothing is known yet" });
+        let bad = |row: &Replica| matches!(row.state, State::Saturated | State::Retracting | State::Hung | State::Dead);
+        let words = if serving.replicas().any(bad) {
+            "nothing has held for long enough to be one; --watch goes on looking"
+        } else if serving.replicas().any(|row| row.state != State::Unknown) || !over.is_empty() {
+            "nothing is wrong now"
+        } else {
+            "nothing is known yet"
+        };
+        field(&mut out, "diagnoses", words);
     }
     out
 }

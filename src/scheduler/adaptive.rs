@@ -245,7 +245,9 @@ mod tests {
     /// gives how the limit stood, second by second, and what was said.
     fn simulate(slots: usize, most: usize, seconds: u64) -> (Vec<usize>, Vec<Adapted>) {
         let mut adaptive = Adaptive::new(slots, Pace::default());
-        let (mut running, mut told, mut limits): (Vec<(usize, u64, u64, bool)>, Vec<_>, Vec<_>) = Default::default();
+        // Trial, begin, end, failed.
+        let mut running: Vec<(usize, u64, u64, bool)> = Vec::new();
+        let (mut told, mut limits) = (Vec::new(), Vec::new());
         let mut next = 0;
         for second in 0..seconds {
             let now = Duration::from_secs(second);

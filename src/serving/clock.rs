@@ -37,8 +37,17 @@ enum Rule {
     Live,
     /// In a zone.
     Zone(TimeZone),
-    /// By seconds that were matched.
-    Matched(i64),
+    /// By what was matched.
+    Matched(Match),
+}
+
+/// How a log was matched with the trials.
+#[derive(Debug, Clone, Copy)]
+struct Match {
+    /// Seconds that make UTC of the time on a line.
+    offset: i64,
+    /// The stamp from which on summer time is in force, where it began within the log.
+    spring: Option<i64>,
 }
 
 /// Lines in a row that agree on another offset.
@@ -84,7 +93,7 @@ impl Placer {
     fn with(rule: Rule, file_time: Option<Stamp>) -> Placer {
         Placer {
             offset: match &rule {
-                Rule::Matched(offset) => Some(*offset),
+                Rule::Matched(matched) => Some(matched.offset),
                 _ => None,
             },
             rule,
@@ -112,7 +121,7 @@ impl Placer {
     /// For a finished log of an unknown zone: requests that it served, beside the moments at which
     /// trials called the model or got an answer. None where no quarter hour fits, or several do.
     ///
-    /// `requests` are the times on its lines of answers, in their order.
+    /// `requests` are the times on its lines of answers, in their order: [`super::line::is_answer`].
     pub fn matching(requests: &[LineTime], trials: &[Stamp], file_time: Stamp) -> Option<Placer> {
         Placer::matching_over(requests, trials, file_time, Midnights::default())
     }
@@ -125,10 +134,19 @@ impl Placer {
         midnights: Midnights,
     ) -> Option<Placer> {
         let mut utc = Placer::with(Rule::Zone(TimeZone::UTC), Some(file_time)).over(midnights);
-        let lines: Vec<i64> = requests.iter().filter_map(|time| Some(seconds(utc.civil(*time)?))).collect();
+        let mut lines: Vec<i64> = Vec::with_capacity(requests.len());
+        let mut set_back = 0;
+        let mut last = None;
+        for time in requests {
+            let Some(civil) = utc.civil(*time) else { continue };
+            let second = seconds(civil);
+            set_back += fell_back(last, second);
+            last = Some(second);
+            lines.push(second + set_back);
+        }
         let marks: Vec<i64> = trials.iter().map(|stamp| stamp.as_second()).collect();
-        let offset = best_offset(&lines, &marks)?;
-        Some(Placer::with(Rule::Matched(offset), Some(file_time)).over(midnights))
+        let matched = best_match(&lines, &marks)?;
+        Some(Placer::with(Rule::Matched(matched), Some(file_time)).over(midnights))
     }
 
     /// For a finished log without dates: the midnights that it has. Without this it is taken to have none
@@ -142,9 +160,11 @@ impl Placer {
     ///
     /// The offset is the median of arrival less stamp over the last lines, rounded to a quarter hour. It
     /// follows at once where stamps jump ahead of the arrival or back (summer time, a clock that is
-    /// set), and after three lines that agree where the jump fell into a silence.
+    /// set), and after three lines that agree for two seconds where the jump fell into a silence.
     pub fn live(&mut self, time: LineTime, arrival: Stamp) -> Option<Stamp> {
         if !matches!(self.rule, Rule::Live) {
+            // The year that a line leaves out is that of its arrival.
+            self.file_time = Some(arrival);
             return self.place(time);
         }
         let civil = seconds(near(time, arrival, self.offset.unwrap_or(0))?);
@@ -176,20 +196,19 @@ impl Placer {
                 let second = seconds(civil) + self.offset?;
                 stamp(second, time)?
             }
-            Rule::Matched(_) => {
+            Rule::Matched(Match { spring, .. }) => {
                 let second = seconds(civil);
-                // Stamps that go back within an hour: summer time ended on the server's wall.
-                if let (Some(last), Some(offset)) = (self.last_civil, self.offset.as_mut()) {
-                    if (HOUR / 2..=HOUR + DISORDER).contains(&(last - second)) {
-                        *offset += HOUR;
-                    }
-                }
+                let set_back = fell_back(self.last_civil, second);
+                let begins =
+                    spring.is_some_and(|from| second >= from && self.last_civil.is_none_or(|last| last < from));
+                let change = set_back - if begins { HOUR } else { 0 };
                 self.last_civil = Some(second);
+                self.offset = self.offset.map(|offset| offset + change);
                 stamp(second + self.offset?, time)?
             }
             Rule::Zone(zone) => {
                 let ambiguous = zone.to_ambiguous_timestamp(civil);
-                let early = ambiguous.clone().earlier().ok()?;
+                let early = ambiguous.earlier().ok()?;
                 let late = ambiguous.later().ok()?;
                 // The second pass through an hour that came twice follows what was placed before.
                 let again = self.last.is_some_and(|last| early.as_second() < last.as_second() - DISORDER);
@@ -274,7 +293,7 @@ impl Placer {
             (_, None) => {
                 let wall = match &self.rule {
                     Rule::Zone(zone) => end.to_zoned(zone.clone()).datetime(),
-                    Rule::Matched(offset) => {
+                    Rule::Matched(Match { offset, .. }) => {
                         end.checked_sub(SignedDuration::from_secs(*offset)).ok()?.to_zoned(TimeZone::UTC).datetime()
                     }
                     Rule::Live => end.to_zoned(TimeZone::UTC).datetime(),
@@ -369,6 +388,13 @@ pub fn wall(offset: i64) -> String {
     }
 }
 
+/// Seconds by which a wall was set back between two stamps: summer time ended, if they go back within
+/// an hour.
+fn fell_back(last: Option<i64>, second: i64) -> i64 {
+    let back = last.map_or(0, |last| last - second);
+    if (HOUR / 2..=HOUR + DISORDER).contains(&back) { HOUR } else { 0 }
+}
+
 fn clock(time: LineTime) -> Option<Time> {
     let second = i32::try_from(time.millis / 1000).ok()?;
     let nanos = i32::try_from(time.millis % 1000).ok()? * 1_000_000;
@@ -419,17 +445,44 @@ const FITS: f64 = 0.5;
 /// By how much the best must be better than the next.
 const CLEARER: f64 = 0.15;
 
-/// The offset at which lines and marks fall together; None where none does, or another does nearly as
-/// well.
-fn best_offset(lines: &[i64], marks: &[i64]) -> Option<i64> {
+/// By how much a skipped hour must make the fit better.
+const BETTER: f64 = 0.03;
+/// Most silences in which summer time is looked for.
+const MOST_SILENCES: usize = 8;
+
+/// How lines and marks fall together; None where they do not, or do nearly as well at another offset.
+///
+/// Where summer time begins within a log, its wall skips an hour, which looks like a silence; such an hour
+/// is believed where lines fit better with it than without.
+fn best_match(lines: &[i64], marks: &[i64]) -> Option<Match> {
     if lines.len() < FEWEST || marks.len() < FEWEST {
         return None;
     }
+    let plain = best_offset(lines, marks).map(|(fit, offset)| (fit, Match { offset, spring: None }));
+    let mut silences: Vec<(i64, i64)> =
+        lines.windows(2).filter_map(|pair| Some((pair.last()? - pair.first()?, *pair.last()?))).collect();
+    silences.retain(|(length, _)| *length >= HOUR);
+    silences.sort_unstable_by_key(|(length, _)| -length);
+    silences.truncate(MOST_SILENCES);
+    let springs = silences.into_iter().filter_map(|(_, from)| {
+        let moved: Vec<i64> = lines.iter().map(|line| if *line >= from { line - HOUR } else { *line }).collect();
+        let (fit, offset) = best_offset(&moved, marks)?;
+        Some((fit, Match { offset, spring: Some(from) }))
+    });
+    let spring = springs.max_by(|a, b| a.0.total_cmp(&b.0));
+    match (plain, spring) {
+        (Some((fit, _)), Some((better, spring))) if better > fit + BETTER => Some(spring),
+        (plain, spring) => plain.or(spring).map(|(_, matched)| matched),
+    }
+}
+
+/// The offset that fits best, and how well.
+fn best_offset(lines: &[i64], marks: &[i64]) -> Option<(f64, i64)> {
     let mut scored: Vec<(f64, i64)> =
         OFFSETS.map(|quarter| (correlation(lines, marks, quarter * QUARTER), quarter * QUARTER)).collect();
     scored.sort_by(|a, b| b.0.total_cmp(&a.0));
     match scored.as_slice() {
-        [(best, offset), (next, _), ..] if *best >= FITS && best - next >= CLEARER => Some(*offset),
+        [(best, offset), (next, _), ..] if *best >= FITS && best - next >= CLEARER => Some((*best, *offset)),
         _ => None,
     }
 }

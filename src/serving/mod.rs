@@ -9,9 +9,11 @@
 //! sglang-router 0.3.2; where a rule of reading needs a reason, it stands beside the rule.
 
 pub mod clock;
+pub mod join;
 pub mod line;
 pub mod page;
 mod poll;
+pub mod rids;
 mod rules;
 mod series;
 pub mod source;

@@ -213,8 +213,8 @@ mod tests {
         let mut series = Series::default();
         let now = 1_000_000.0;
         for second in 0..60 {
-            // Nothing between 20 and 40 seconds.
-            if !(20..40).contains(&second) {
+            // Nothing between 16 and 44 seconds.
+            if !(16..44).contains(&second) {
                 series.put(now - 60.0 + f64::from(second), of(if second % 2 == 0 { 10.0 } else { 20.0 }));
             }
         }

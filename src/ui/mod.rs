@@ -9,6 +9,7 @@ pub mod panes;
 pub mod preview;
 pub mod replay;
 pub mod requeue;
+pub mod serving;
 pub mod stop;
 pub mod style;
 pub mod triage;
@@ -43,8 +44,10 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
         View::Replay => replay::draw(model, pen, frame, Rect { height: area.height - 1, ..area }),
         view => {
             let mut lines = header::lines(model, pen, usize::from(area.width));
-            if matches!(view, View::Trial | View::Stop | View::Triage | View::Requeue | View::Preview | View::Compare)
-                && model.room() == Room::Compact
+            if matches!(
+                view,
+                View::Trial | View::Stop | View::Triage | View::Requeue | View::Preview | View::Compare | View::Serving
+            ) && model.room() == Room::Compact
             {
                 // One trial, one stop, one item needs the rows that there are.
                 lines.truncate(1);
@@ -64,6 +67,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Requeue => requeue::draw(model, pen, frame, body),
                 View::Preview => preview::draw(model, pen, frame, body),
                 View::Compare => compare::draw(model, pen, frame, body),
+                View::Serving => serving::draw(model, pen, frame, body),
                 View::Trials | View::Replay => home(model, pen, frame, body),
             }
         }
@@ -83,6 +87,13 @@ fn home(model: &Model, pen: Pen, frame: &mut Frame<'_>, body: Rect) {
     let left = Rect { width: body.width - right, ..body };
     let right = Rect { x: left.right(), width: right, ..body };
     trials::draw(model, pen, frame, left, !model.focus_errors);
+    let mut right = right;
+    if crate::app::servers::any(model) {
+        let rows = u16::try_from(serving::home_rows(model)).unwrap_or(u16::MAX).saturating_add(2);
+        let upper = Rect { height: rows.min(right.height / 2), ..right };
+        serving::home(model, pen, frame, upper);
+        right = Rect { y: upper.bottom(), height: right.height - upper.height, ..right };
+    }
     panes::errors(model, pen, frame, right, model.focus_errors);
 }
 

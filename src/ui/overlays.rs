@@ -20,6 +20,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         let label = match kind {
             PromptKind::Filter => "filter / ",
             PromptKind::Search => "search / ",
+            PromptKind::ServerLog => "server log / ",
             PromptKind::Note => "note: ",
             PromptKind::Reason | PromptKind::RequeueReason => "why: ",
             PromptKind::Endpoint => "endpoint: ",
@@ -38,6 +39,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             (None, PromptKind::Outage) => piece("14:05-14:40 what it was, UTC; Enter notes it", pen.dim(), 1),
             (None, PromptKind::Endpoint) => piece("empty: as before; Enter keeps", pen.dim(), 1),
             (None, PromptKind::Reason) => piece("the reason; Enter goes on, Esc leaves", pen.dim(), 1),
+            (None, PromptKind::ServerLog) => piece("words, !not, error+   Enter keeps, Esc clears", pen.dim(), 1),
             (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
         };
         let room = columns.saturating_sub(width(label) + 1);
@@ -70,8 +72,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let context = model.context();
     let mut pieces = Vec::new();
-    if matches!(context, Context::List | Context::Triage) && model.room() != Room::Compact {
-        pieces.push(piece("1 3-7 views", pen.dim(), 2));
+    if matches!(context, Context::List | Context::Triage | Context::Serving) && model.room() != Room::Compact {
+        pieces.push(piece("1-7 views", pen.dim(), 2));
     }
     let mut rank = 1;
     let stop = model.steer.stop.as_ref();
@@ -179,6 +181,7 @@ pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'stati
         Context::Requeue,
         Context::Preview,
         Context::Compare,
+        Context::Serving,
         Context::Trial,
         Context::Replay,
         Context::Stop,

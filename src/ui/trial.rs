@@ -31,7 +31,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(title(model, view, trial, row, pen, columns), line(0));
     if model.room() == Room::Double {
         if area.height > 3 {
-            frame.render_widget(facts(view, trial, row, pen, columns), line(1));
+            frame.render_widget(facts(model, view, trial, row, pen, columns), line(1));
             let body = Rect { y: area.y + 2, height: area.height - 2, ..area };
             let last = pending(model, trial, row, pen);
             wide(model, view, &lanes, last, pen, frame, body);
@@ -170,7 +170,14 @@ fn title(
     spread(lead, tail, "  ", columns, pen)
 }
 
-fn facts(view: &TrialView, trial: Option<&Trial>, row: Option<&Row>, pen: Pen, columns: usize) -> Line<'static> {
+fn facts(
+    whole: &Model,
+    view: &TrialView,
+    trial: Option<&Trial>,
+    row: Option<&Row>,
+    pen: Pen,
+    columns: usize,
+) -> Line<'static> {
     let mut out = Vec::new();
     let fact = |name: &str| {
         let facts = view.facts.as_ref()?;
@@ -194,6 +201,11 @@ fn facts(view: &TrialView, trial: Option<&Trial>, row: Option<&Row>, pen: Pen, c
         out.extend(result.cost_usd.map(|c| piece(format!("${c:.3}"), pen.dim(), 5)));
     }
     out.extend(fact("result id").map(|id| piece(format!("id {id}"), pen.dim(), 6)));
+    if let Some(joined) = whole.servers.joined.get(&view.key) {
+        let mark = if joined.inferred { "~" } else { "" };
+        let doing = joined.doing.map_or("not to be told", |d| d.words());
+        out.insert(0, piece(format!("{doing}{mark}: {}", joined.why), pen.strong(), 0));
+    }
     if let Some(other) = row.and_then(|r| r.superseded.as_ref()) {
         out.insert(0, piece(format!("counted in its place: {other}"), pen.alarm(), 0));
     }

@@ -12,6 +12,8 @@ use crate::app::model::{Model, Room};
 use crate::app::rows::{Outcome, Row};
 use crate::app::triage::class_words;
 use crate::job::{Class, Phase, time};
+use crate::serving::State;
+use crate::serving::join::Doing;
 
 /// Draws the table into `area`.
 pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused: bool) {
@@ -113,7 +115,15 @@ impl Columns {
                 0
             }
         };
-        c.phase = take(if compact { 10 } else { 13 }, task_wish);
+        // What trials do by their servers needs more words.
+        let served = !compact && crate::app::servers::any(model) && !model.servers.joined.is_empty();
+        let wish = match (compact, served) {
+            (true, _) => 10,
+            (false, true) if total >= 110 => 24,
+            (false, true) => 16,
+            (false, false) => 13,
+        };
+        c.phase = take(wish, task_wish);
         c.reward = take(6, task_wish);
         c.timing = take(ELAPSED, task_wish);
         c.output = if compact { 0 } else { take(6, task_wish) };
@@ -255,9 +265,50 @@ impl Columns {
     }
 }
 
+/// What it does by its files and its servers: `think 38 m ~`, `queued at server ~`.
+fn joined_words(row: &Row, model: &Model, room: usize) -> Option<String> {
+    let crate::app::rows::RowId::Trial(key) = &row.id else { return None };
+    let joined = model.servers.joined.get(key)?;
+    let seconds = joined.since.map(|at| time::age(at, model.now).as_secs_f64());
+    let long = seconds.filter(|s| *s >= 60.0).map(minutes);
+    let mark = if joined.inferred { " ~" } else { "" };
+    // The longest wording that fits.
+    let fits = |words: &[String]| words.iter().find(|w| width(w) + width(mark) <= room).or(words.last()).cloned();
+    let with = |word: &str| match &long {
+        Some(long) => vec![format!("{word} {long}"), word.to_string()],
+        None => vec![word.to_string()],
+    };
+    let words = match joined.doing? {
+        Doing::Generating => vec!["generating".to_string()],
+        Doing::Queued => vec!["queued at server".to_string(), "at queue".to_string()],
+        Doing::Thinking => with("think"),
+        Doing::Command => with("command"),
+        Doing::Endpoint => {
+            let how = match joined.endpoint {
+                Some(State::Hung) => "endpoint hangs",
+                Some(State::Starting | State::Restarting) => "endpoint starts",
+                Some(_) => "endpoint down",
+                None => "endpoint",
+            };
+            vec![format!("waiting: {how}"), how.to_string(), "endpoint".to_string()]
+        }
+        Doing::Verifying => return None,
+    };
+    let words = fits(&words)?;
+    Some(if width(&words) + width(mark) <= room { format!("{words}{mark}") } else { words })
+}
+
+/// `38 m`, `2 h 5 m`: seconds say nothing here.
+fn minutes(seconds: f64) -> String {
+    time::words((seconds / 60.0).floor() * 60.0)
+}
+
 /// What the trial does, in words that fit into `room` columns.
 pub fn phase_words(row: &Row, model: &Model, room: usize) -> String {
     match row.phase {
+        Phase::AgentRunning(_) if joined_words(row, model, room).is_some() => {
+            joined_words(row, model, room).unwrap_or_default()
+        }
         // No step for a minute: the model thinks or a command runs, and the files can not say which.
         Phase::AgentRunning(_) => {
             let quiet = row.last_step.map(|at| time::age(at, model.now).as_secs_f64()).filter(|s| *s >= 60.0);

@@ -162,6 +162,12 @@ fn a_finished_log_lines_up_in_a_named_zone_over_both_changes() {
             }
         }
     }
+    // A log that is still written goes on into the next year.
+    let mut placer = Placer::zoned(tz("Asia/Shanghai"), at("2026-12-30T00:00:00Z"));
+    for truth in ["2026-12-30T00:00:01Z", "2027-01-05T00:00:00Z", "2027-06-05T00:00:00Z"] {
+        let time = written(at(truth), &tz("Asia/Shanghai"), "vllm");
+        assert_eq!(placer.live(time, at(truth)), Some(at(truth)));
+    }
     // A time that the wall skipped was written by a wall elsewhere; it is placed, not lost.
     let mut placer = Placer::zoned(tz("America/New_York"), at("2026-03-09T00:00:00Z"));
     let gap = LineTime { year: Some(2026), date: Some((3, 8)), millis: (2 * 3600 + 1800) * 1000 };
@@ -274,10 +280,13 @@ fn servers_and_trials_of_different_walls_line_up() {
                 assert!(off(zoned.place(*time), *truth).abs() < 1.1);
             }
         }
-        let times: Vec<LineTime> = marks.iter().map(|mark| written(*mark, &TimeZone::UTC, "vllm")).collect();
-        let mut matched = Placer::matching(&times, &read, end).unwrap();
-        for (time, truth) in times.iter().zip(&read) {
-            assert!(off(matched.place(*time), *truth).abs() < 1.1);
+        for server in ["UTC", "America/New_York"] {
+            let server = tz(server);
+            let times: Vec<LineTime> = marks.iter().map(|mark| written(*mark, &server, "vllm")).collect();
+            let mut matched = Placer::matching(&times, &read, end).unwrap();
+            for (time, truth) in times.iter().zip(&read) {
+                assert!(off(matched.place(*time), *truth).abs() < 1.1, "{begin} {truth}");
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ use super::super::key::Key;
 use super::super::model::Model;
 use super::super::overlay::Overlay;
 use super::super::rows::{Outcome, Row};
+use super::super::servers::request;
 use super::super::triage;
 use super::super::update::notice;
 use super::{at_work, row, stop};
@@ -33,6 +34,8 @@ pub enum Ask {
     Mend(Option<usize>),
     /// Say one thing of many trials?
     Bulk,
+    /// End this request at its server?
+    Abort(request::Target),
 }
 
 /// An answer. What it does is fixed by the question.
@@ -58,6 +61,8 @@ pub enum Deed {
     Mend,
     /// Say it.
     Say,
+    /// End the request.
+    AbortRequest,
 }
 
 /// How a line of a dialog sounds.
@@ -205,6 +210,7 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
             None => Vec::new(),
         },
         (Ask::Mend(which), Deed::Mend) => stop::mend(model, *which),
+        (Ask::Abort(target), Deed::AbortRequest) => request::abort(model, target),
         _ => Vec::new(),
     }
 }
@@ -222,6 +228,7 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
         Ask::Detach => detach(model),
         Ask::Mend(which) => stop::mend_content(model, *which),
         Ask::Bulk => triage::bulk::content(model),
+        Ask::Abort(target) => request::content(model, target),
     }
 }
 

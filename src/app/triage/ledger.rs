@@ -76,7 +76,7 @@ impl Ledger {
     }
 
     /// A number for what is handed over.
-    pub(super) fn next_batch(&mut self) -> u64 {
+    pub(in super::super) fn next_batch(&mut self) -> u64 {
         self.batch += 1;
         self.batch
     }
@@ -147,7 +147,7 @@ fn send(model: &mut Model, job: JobKey, words: Vec<Word>) -> (u64, Option<Effect
     let facts = model.fleet.job(job).map(|j| j.facts.clone());
     let effect = facts.map(|facts| {
         let place = Place { job, dir: facts.dir.clone() };
-        Effect::Helm(Order::Say(place, Speech { batch, facts: Box::new(facts), words, outage: None }))
+        Effect::Helm(Order::Say(place, Speech { batch, facts: Box::new(facts), words, outage: None, remark: None }))
     });
     (batch, effect)
 }

@@ -47,7 +47,10 @@ pub fn typed(model: &mut Model, text: &str) -> Result<Vec<Effect>, String> {
     let said = format!("outage noted, {} ran then; overlaps:outage shows them", steer::ask::trials(n.count()));
     notice(model, said);
     let batch = model.ledger.next_batch();
-    Ok(vec![Effect::Helm(Order::Say(place, Speech { batch, facts, words: Vec::new(), outage: Some(outage) }))])
+    Ok(vec![Effect::Helm(Order::Say(
+        place,
+        Speech { batch, facts, words: Vec::new(), outage: Some(outage), remark: None },
+    ))])
 }
 
 /// The last day on which the job ran at that time.

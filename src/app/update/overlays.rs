@@ -21,6 +21,7 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                 Key::Esc => {
                     match kind {
                         PromptKind::Filter => set_filter(model, ""),
+                        PromptKind::ServerLog => model.servers.log.set_filter(""),
                         PromptKind::Search | PromptKind::RequeueReason | PromptKind::Endpoint | PromptKind::Outage => {}
                         PromptKind::Note => model.triage.noting = None,
                         PromptKind::Reason => model.triage.bulk = None,
@@ -37,6 +38,7 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                             Vec::new()
                         }
                         PromptKind::Search => search(model, &text),
+                        PromptKind::ServerLog => Vec::new(),
                         PromptKind::Note => triage::menu::noted(model, &text),
                         PromptKind::RequeueReason | PromptKind::Endpoint => requeue::typed(model, kind, &text),
                         PromptKind::Outage => match triage::outage::typed(model, &text) {
@@ -127,6 +129,11 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
 
 /// What was typed takes effect at once where it can.
 pub(super) fn typed(model: &mut Model) -> Vec<Effect> {
+    if let Some(Overlay::Prompt(PromptKind::ServerLog, input, _)) = &model.overlay {
+        let text = input.text();
+        model.servers.log.set_filter(&text);
+        return Vec::new();
+    }
     let Some(Overlay::Prompt(PromptKind::Filter, input, error)) = &mut model.overlay else { return Vec::new() };
     let text = input.text();
     let wrong = super::super::filter::Filter::parse(&text).err();
@@ -169,6 +176,10 @@ fn choose(model: &mut Model, choice: Choice) -> Vec<Effect> {
         Choice::Act(action) => act(model, action),
         Choice::Verdict(target, verdict) => triage::menu::chosen(model, &target, verdict),
         Choice::Bulk(verdict) => triage::bulk::chosen(model, verdict),
+        Choice::Abort(target) => {
+            model.overlay = Some(Overlay::Ask(steer::ask::Asking::new(steer::ask::Ask::Abort(target))));
+            Vec::new()
+        }
         Choice::Nothing => Vec::new(),
     }
 }

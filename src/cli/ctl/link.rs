@@ -33,12 +33,12 @@ impl Linked {
     ///
     /// # Errors
     /// No thread.
-    pub fn begin(dir: PathBuf, news: News_<News>) -> std::io::Result<Linked> {
+    pub fn begin(dir: PathBuf, desk: Desk, news: News_<News>) -> std::io::Result<Linked> {
         let (asks, inbox) = sync_channel(WAITING);
         let state = crate::cli::state_dir();
         let told = news.clone();
         std::thread::Builder::new().name("link".into()).spawn(move || link(&dir, state, inbox, &told))?;
-        Ok(Linked { desk: Desk::new(news.clone()), asks, news })
+        Ok(Linked { desk, asks, news })
     }
 }
 

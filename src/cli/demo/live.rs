@@ -130,7 +130,7 @@ pub fn run(demo: &Demo, common: &Common) -> Result<u8, DemoError> {
 fn on_screen(demo: &Demo, owner: Owner, out: Output, common: &Common, heard: (&Runtime, Ears)) -> u8 {
     // What was written last is still on its way to the screen.
     let leave_after = demo.once.then_some(Duration::from_secs(2));
-    watched::run(owner, &[], out, common, Show { notice: Some(NOTICE), leave_after }, heard)
+    watched::run(owner, &[], out, common, Show { notice: Some(NOTICE), leave_after, servers: None }, heard)
 }
 
 /// Whether the job came to its end.

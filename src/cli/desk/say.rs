@@ -1,5 +1,6 @@
 //! Writing down what the operator says of trials: in the order in which it was said.
 
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, PoisonError};
 
@@ -22,10 +23,12 @@ impl Desk {
             Some(sender) => Ok(sender.clone()),
             None => start(self.0.clone()).inspect(|sender| *scribe = Some(sender.clone())),
         };
+        self.0.unwritten.fetch_add(1, Ordering::Relaxed);
         let handed = sender.and_then(|s| {
             s.try_send((place, speech)).map_err(|_| std::io::Error::other("the journal does not keep up"))
         });
         if let Err(error) = handed {
+            self.0.unwritten.fetch_sub(1, Ordering::Relaxed);
             let _ = self.0.news.try_send(News::Said(job, batch, Err(error.to_string())));
         }
     }
@@ -40,15 +43,18 @@ fn start(shared: Arc<Shared>) -> std::io::Result<Scribe> {
 fn write_all(shared: &Shared, speeches: &Receiver<(Place, Speech)>) {
     while let Ok((place, speech)) = speeches.recv() {
         let batch = speech.batch;
-        shared.tell(News::Said(place.job, batch, written(&speech)));
+        let said = written(&speech);
+        shared.unwritten.fetch_sub(1, Ordering::Relaxed);
+        shared.tell(News::Said(place.job, batch, said));
     }
 }
 
 fn written(speech: &Speech) -> Result<Said, String> {
     let verdicts = Verdicts::new(&speech.facts, crate::cli::state_dir().as_deref());
-    let written = match &speech.outage {
-        Some(outage) => verdicts.outage(outage),
-        None => verdicts.write(&speech.words),
+    let written = match (&speech.outage, &speech.remark) {
+        (Some(outage), _) => verdicts.outage(outage),
+        (None, Some(remark)) => verdicts.remark(remark.act, &remark.subject, &remark.text),
+        (None, None) => verdicts.write(&speech.words),
     };
     let written = written.map_err(|e| e.to_string())?;
     Ok(Said { path: written.path, instead: written.instead, words: written.words })

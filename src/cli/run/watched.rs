@@ -22,6 +22,7 @@ use crate::cli::ctl::helm::{self, OWNER};
 use crate::cli::ctl::server::Ship;
 use crate::cli::ctl::wire::{Op, Request};
 use crate::cli::desk::Desk;
+use crate::cli::servers::Servers;
 use crate::cli::{Common, attach};
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Status};
@@ -30,12 +31,14 @@ use crate::scheduler::{Control, Status};
 const QUEUE: usize = 64;
 
 /// What is shown besides the job.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub struct Show {
     /// Said on the screen at its beginning.
     pub notice: Option<&'static str>,
     /// The screen is left by itself so long after the job's end.
     pub leave_after: Option<Duration>,
+    /// The model servers beside the job.
+    pub servers: Option<Servers>,
 }
 
 /// Shows a job until the screen is left, and follows it to its end; gives the exit code. `ears` have
@@ -74,7 +77,10 @@ pub fn run(
     let (news, heard) = mpsc::channel(QUEUE);
     let bridge = Bridge {
         control: owner.control.clone(),
-        desk: Desk::new(news.clone()),
+        desk: match &what.servers {
+            Some(servers) => Desk::new(news.clone()).with_servers(servers.remote.clone()),
+            None => Desk::new(news.clone()),
+        },
         news,
         stops: Stops::default(),
         crew: Crew::default(),
@@ -95,7 +101,7 @@ pub fn run(
         return crate::cli::FAULT;
     }
     let steering = Steering { helm: Box::new(Wheel { orders }), news: heard };
-    let left = show(owner.dir.clone(), steering, told, what.notice, common);
+    let left = show(owner.dir.clone(), steering, told, (what.notice, what.servers), common);
     owner.ship.helm.leave(OWNER);
     if aborted.load(Ordering::Relaxed) {
         let dir = owner.dir.display();
@@ -133,7 +139,7 @@ fn show(
     dir: PathBuf,
     steering: Steering,
     leave: oneshot::Receiver<()>,
-    notice: Option<&'static str>,
+    (notice, servers): (Option<&'static str>, Option<Servers>),
     common: &Common,
 ) -> Result<Left, crate::tty::TtyError> {
     let common = common.clone();
@@ -152,6 +158,7 @@ fn show(
             leave: Some(leave),
             steering: Some((Side::Owner, steering)),
             deadline: None,
+            servers,
         };
         attach::watch(&common, watched)
     });
@@ -288,6 +295,7 @@ impl Bridge {
             | Order::Say(..)
             | Order::Prepare(_)
             | Order::Requeue(_)
+            | Order::Abort(_)
             | Order::Preview(_)) => {
                 return self.desk.order(order);
             }

@@ -4,9 +4,9 @@
 //! `: `; a name counts only if it is known as a whole, so that a clipped one (`token usaccept rate`)
 //! becomes no figure. What is not known is kept as it stands.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 use super::super::{DecodeBatch, Figures, PrefillBatch};
 use crate::job::text::mask_secrets;
@@ -53,16 +53,17 @@ impl<'a> Iterator for Fields<'a> {
             let mut split = None;
             let mut end = bytes.len();
             let mut next = bytes.len();
-            for at in memchr::memchr2_iter(b':', b',', bytes) {
-                let spaced = bytes.get(at + 1) == Some(&b' ');
-                if bytes.get(at) == Some(&b':') {
-                    if spaced {
-                        split = Some(at);
-                    }
-                } else if spaced || at + 1 == bytes.len() {
-                    (end, next) = (at, (at + 2).min(bytes.len()));
+            // Fields are shorter than what a vectorised search needs to pay.
+            for (at, pair) in bytes.windows(2).enumerate() {
+                if pair == b": " {
+                    split = Some(at);
+                } else if pair == b", " {
+                    (end, next) = (at, at + 2);
                     break;
                 }
+            }
+            if next == bytes.len() && bytes.last() == Some(&b',') {
+                end = end.min(bytes.len() - 1);
             }
             self.rest = bytes.get(next..).unwrap_or_default();
             if let Some(split) = split {
@@ -86,10 +87,16 @@ pub(super) struct Found {
     pub body: usize,
 }
 
+/// Finds the word that both of SGLang's lines have.
+pub(super) static WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b" batch"));
+
+/// Finds what vLLM's statistics begin with in every version.
+pub(super) static STATS: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"Avg prompt throughput: "));
+
 /// Finds `Decode batch` and `Prefill batch`: `.` after it up to 0.5.3, then `,`; ` [n]` where passes
 /// are counted.
-pub(super) fn sglang(finder: &memmem::Finder<'_>, line: &[u8]) -> Option<Found> {
-    finder.find_iter(line).find_map(|at| {
+pub(super) fn sglang(line: &[u8]) -> Option<Found> {
+    WORD.find_iter(line).find_map(|at| {
         let before = line.get(..at)?;
         let (batch, start) = match before {
             _ if before.ends_with(b"Decode") => (Batch::Decode, at - 6),
@@ -108,9 +115,6 @@ pub(super) fn sglang(finder: &memmem::Finder<'_>, line: &[u8]) -> Option<Found> 
         (line.get(body) == Some(&b' ')).then_some(Found { batch, start, body: body + 1 })
     })
 }
-
-/// What vLLM's line of statistics begins with in every version.
-pub(super) const STATS: &[u8] = b"Avg prompt throughput: ";
 
 /// `Engine 001: ` before a line of statistics: its number. `8 Engines Aggregated: `: how many.
 pub(super) fn engines(before: &[u8]) -> (Option<u16>, u16) {

@@ -258,6 +258,7 @@ const CONCURRENCY: &[u8] = b"Maximum concurrency for ";
 
 /// Text out of a log for an event: clipped, and without secrets.
 fn clip(message: &[u8]) -> Arc<str> {
+    let message = message.strip_prefix(b"INFO:").unwrap_or(message).trim_ascii_start();
     let end = message.len().min(LONGEST);
     let text = String::from_utf8_lossy(message.get(..end).unwrap_or_default());
     super::secret::scrub(text.trim(), false).into()
@@ -410,10 +411,10 @@ pub(super) fn sounds(message: &[u8]) -> Severity {
 }
 
 static TROUBLE: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new("Traceback \\(most recent call last\\)|Exception in ASGI application|NCCL error|CUDA error|Segmentation fault|terminate called after|memory leak detected|Dumping input data|Dumping scheduler |kill_process_tree called").ok()
+    Regex::new("Traceback \\(most recent call last\\)|Exception in ASGI application|NCCL error|CUDA error|Segmentation fault|terminate called after|memory leak detected|Dumping input data|Dumping scheduler ").ok()
 });
 
 static DOUBT: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new("Warning: |[Dd]eprecated|^ *Fail(?:ed)? to |^ *Cannot |pool holds .* fewer than|not flushed because")
+    Regex::new("Warning: |[Dd]eprecated|^ *Fail(?:ed)? to |^ *Cannot |pool holds .* fewer than|not flushed because|kill_process_tree called")
         .ok()
 });

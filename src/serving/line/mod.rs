@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use memchr::memmem::{self, Finder};
+use memchr::memmem;
 
 pub use batch::{Batch, Fields};
 
@@ -41,7 +41,6 @@ const LONGEST_FILLER: usize = 200;
 #[derive(Debug)]
 pub struct Reader {
     keep_text: bool,
-    words: Finder<'static>,
     names: Names,
     seen: [u32; 3],
     info: ServerInfo,
@@ -85,7 +84,6 @@ impl Reader {
     pub fn new() -> Reader {
         Reader {
             keep_text: true,
-            words: Finder::new(b" batch"),
             names: Names::default(),
             seen: [0; 3],
             info: ServerInfo::default(),
@@ -157,9 +155,12 @@ impl Reader {
         best.unwrap_or_else(|| self.pieces("", cut))
     }
 
-    /// The fast path: one batch of SGLang in a plain line.
+    /// The fast path: one batch in a plain line.
     fn plain_batch(&mut self, line: &[u8]) -> Option<Line> {
-        let found = batch::sglang(&self.words, line)?;
+        let found = batch::sglang(line).or_else(|| {
+            let start = batch::STATS.find(line)?;
+            Some(Found { batch: Batch::Stats, start, body: start })
+        })?;
         let body = line.get(found.body..)?;
         // A bracket among the fields may be another message.
         if memchr::memchr(b'[', body).is_some() {
@@ -175,16 +176,25 @@ impl Reader {
         if !wrapper.is_empty() && event::mentions(wrapper) {
             return None;
         }
-        let kind = self.batch(found.batch, body)?;
+        let mut ranks = head.map_or(Ranks::default(), |head| head.ranks);
+        let kind = match found.batch {
+            Batch::Stats => self.stats(prefix, body, &mut ranks)?,
+            batch => self.batch(batch, body)?,
+        };
         self.trace = 0;
-        let text = self.keep_text.then(|| batch_text(line, prefix, head.as_ref(), &kind));
-        Some(Line {
-            time: head.and_then(|head| head.time),
-            ranks: head.map_or(Ranks::default(), |head| head.ranks),
-            severity: Severity::Info,
-            kind,
-            text,
-        })
+        let text = match kind {
+            LineKind::Decode(_) | LineKind::Prefill(_) if !self.keep_text => None,
+            _ => Some(batch_text(line, prefix, head.as_ref(), &kind)),
+        };
+        Some(Line { time: head.and_then(|head| head.time), ranks, severity: Severity::Info, kind, text })
+    }
+
+    fn stats(&mut self, prefix: &[u8], body: &[u8], ranks: &mut Ranks) -> Option<LineKind> {
+        let batch = batch::stats(body, &mut self.names)?;
+        let (rank, engines) = batch::engines(prefix);
+        ranks.dp = rank.or(ranks.dp);
+        self.saw(Engine::Vllm);
+        Some(LineKind::Stats { batch, engines })
     }
 
     fn batch(&mut self, batch: Batch, body: &[u8]) -> Option<LineKind> {
@@ -317,27 +327,23 @@ impl Reader {
 
     /// A batch or statistics anywhere in a message.
     fn any_batch(&mut self, piece: &[u8], out: &mut Message) -> Option<LineKind> {
-        if let Some(Found { batch, start, body }) = batch::sglang(&self.words, piece) {
+        if let Some(Found { batch, start, body }) = batch::sglang(piece) {
             let prefix = piece.get(..start)?;
             let head = stamp::last(prefix);
-            if said(prefix, head.as_ref()) {
-                if let Some(kind) = self.batch(batch, piece.get(body..)?) {
-                    out.time = head.and_then(|head| head.time);
-                    out.ranks = head.map_or(Ranks::default(), |head| head.ranks);
-                    return Some(kind);
-                }
+            if said(prefix, head.as_ref())
+                && let Some(kind) = self.batch(batch, piece.get(body..)?)
+            {
+                out.time = head.and_then(|head| head.time);
+                out.ranks = head.map_or(Ranks::default(), |head| head.ranks);
+                return Some(kind);
             }
         }
-        let at = memmem::find(piece, batch::STATS)?;
+        let at = batch::STATS.find(piece)?;
         let before = piece.get(..at)?;
         if before.iter().any(|b| matches!(b, b'\'' | b'"')) {
             return None;
         }
-        let batch = batch::stats(piece.get(at..)?, &mut self.names)?;
-        let (rank, engines) = batch::engines(before);
-        out.ranks.dp = rank.or(out.ranks.dp);
-        self.saw(Engine::Vllm);
-        Some(LineKind::Stats { batch, engines })
+        self.stats(before, piece.get(at..)?, &mut out.ranks)
     }
 
     fn note_engine(&mut self, piece: &[u8], head: Option<&Head>) {
@@ -425,18 +431,25 @@ fn acceptance(message: &[u8]) -> Option<f32> {
 /// The text of a batch line. What was read as figures can not be a secret; the rest is searched.
 fn batch_text(line: &[u8], prefix: &[u8], head: Option<&Head>, kind: &LineKind) -> Arc<str> {
     let others = match kind {
-        LineKind::Decode(batch) => batch.other.as_slice(),
+        LineKind::Decode(batch) | LineKind::Stats { batch, .. } => batch.other.as_slice(),
         LineKind::Prefill(batch) => batch.other.as_slice(),
         _ => &[],
     };
     let figures = |value: &str| value.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'%'));
-    let stamp_only = head.is_some_and(|head| head.start == 0 && head.end == prefix.len());
-    if stamp_only && line.len() <= LONGEST_TEXT && others.iter().all(|(_, value)| figures(value)) {
-        if let Ok(text) = std::str::from_utf8(line) {
-            return text.into();
-        }
+    let text = String::from_utf8_lossy(line);
+    if line.len() > LONGEST_TEXT || !others.iter().all(|(_, value)| figures(value)) {
+        return masked(&text, false, false);
     }
-    masked(&String::from_utf8_lossy(line), false, false)
+    if head.is_some_and(|head| head.start == 0 && head.end == prefix.len()) {
+        return text.into();
+    }
+    match text.split_at_checked(prefix.len()) {
+        Some((before, fields)) => match secret::scrub(before, false) {
+            Cow::Owned(before) => masked(&(before + fields), false, false),
+            Cow::Borrowed(_) => text.into(),
+        },
+        None => masked(&text, false, false),
+    }
 }
 
 /// Text without secrets, cut to what is kept.
@@ -467,16 +480,26 @@ impl Boundary for str {
     }
 }
 
+/// True for a line that says that the model was asked and answered: what a log is matched with trials
+/// by, see [`super::clock::Placer::matching`].
+pub fn is_answer(line: &Line) -> bool {
+    const ASKING: [&str; 5] = ["completions", "/generate", "/responses", "/messages", "/chat"];
+    match &line.kind {
+        LineKind::Event(Event::Access { path, status: 200..300 }) => ASKING.iter().any(|end| path.ends_with(end)),
+        _ => false,
+    }
+}
+
 /// The batch that a physical line holds, as the reader finds it, and its fields in their order.
 ///
 /// Nothing is allocated. None where the line holds none that can be read; of several the first.
 pub fn fields(raw: &[u8]) -> Option<(Batch, Fields<'_>)> {
     let line = trim_end(raw.get(..LONGEST_READ).unwrap_or(raw));
-    if let Some(at) = memmem::find(line, batch::STATS) {
+    if let Some(at) = batch::STATS.find(line) {
         let body = line.get(at..)?.trim_ascii_end();
         return Some((Batch::Stats, Fields::of(body.strip_suffix(b".").unwrap_or(body))));
     }
-    let found = batch::sglang(&Finder::new(b" batch"), line)?;
+    let found = batch::sglang(line)?;
     let prefix = line.get(..found.start)?;
     said(prefix, stamp::last(prefix).as_ref()).then(|| Some((found.batch, Fields::of(line.get(found.body..)?))))?
 }

@@ -66,6 +66,8 @@ impl Book {
             let d = &mut open.diagnosis;
             d.severity = finding.severity;
             d.source = finding.source;
+            // Told first by a line without a time, then by one that has one.
+            d.since = d.since.or(since.and_then(stamp));
             d.figures = finding.figures;
             if *d.text != *finding.text {
                 d.text = Arc::from(finding.text);

@@ -12,8 +12,8 @@ pub(super) struct Around {
     pub logged: bool,
     /// Since when it compiles.
     pub compiling: Option<Seconds>,
-    /// When a health check last failed, and none was well since.
-    pub health: Option<Seconds>,
+    /// When a health check failed first and last, and none was well since.
+    pub health: Option<(Seconds, Seconds)>,
 }
 
 /// vLLM's lines go on in a hang: what they say stands still.
@@ -36,7 +36,7 @@ enum Proof {
     Snapshot(f64),
     /// No token was counted for so long.
     Flat(f64),
-    /// A health check failed so long ago.
+    /// Health checks fail since so long.
     Health(f64),
     /// vLLM's own lines say so, for so long.
     Lines(f64),
@@ -47,7 +47,7 @@ impl Proof {
         match self {
             Proof::Snapshot(age) => format!("the scheduler's last snapshot is {age:.0} s old"),
             Proof::Flat(for_) => format!("no token was counted for {for_:.0} s"),
-            Proof::Health(ago) => format!("a health check failed {ago:.0} s ago"),
+            Proof::Health(for_) => format!("health checks have failed for {for_:.0} s"),
             Proof::Lines(for_) => format!("its lines have said no tokens for {for_:.0} s"),
         }
     }
@@ -70,11 +70,10 @@ pub(super) fn sweep(row: &mut Replica, ctx: &mut Ctx<'_>, around: Around) {
     // What was told some seconds ago has aged since, as long as nothing newer says otherwise.
     let recent = |at: Seconds| (0.0..=30.0).contains(&(t - at));
     let snapshot = row.watch.snapshot.filter(|(at, _)| recent(*at)).map(|(_, age)| age);
-    let flat = row.watch.flat.filter(|(_, polls)| *polls >= 2).and_then(|(since, _)| {
-        let (last, _) = row.watch.counters.as_ref()?;
-        recent(*last).then(|| last - since)
-    });
-    let health = around.health.map(|at| t - at).filter(|ago| (0.0..=90.0).contains(ago));
+    let flat = row.watch.flat.filter(|(_, polls, last)| *polls >= 2 && recent(*last));
+    let flat = flat.map(|(since, _, last)| last - since);
+    let health = around.health.filter(|(_, last)| (0.0..=90.0).contains(&(t - last)));
+    let health = health.map(|(first, _)| (t - first).max(0.0));
     let stalled = row.watch.stalled.held(rule.seconds, ctx.thresholds.confirm.samples);
     let stalled = stalled.filter(|_| t - row.watch.stalled.last() <= ctx.thresholds.confirm.gap_seconds);
     let stalled = stalled.map(|since| t - since);
@@ -128,7 +127,7 @@ pub(super) fn sweep(row: &mut Replica, ctx: &mut Ctx<'_>, around: Around) {
                 ("seconds", Some(silent_for)),
                 ("snapshot_age", snapshot),
                 ("counter_flat_seconds", flat),
-                ("health_failed_seconds_ago", health),
+                ("health_failed_seconds", health),
                 ("usual_gap", Some(usual).filter(|u| *u > 0.0)),
                 ("watchdog_in_seconds", kill),
                 ("oldest_wait", wait),

@@ -113,6 +113,10 @@ pub(in crate::serving) fn watchdog(server: &Server, ctx: &mut Ctx<'_>, after: Op
 
 /// A health check was not answered by the engine.
 pub(in crate::serving) fn health_failed(server: &mut Server, ctx: &mut Ctx<'_>, heartbeat: Option<String>) {
+    // One silence, one word.
+    if ctx.is_open(&server.name, DiagnosisKind::Unreachable) {
+        return;
+    }
     let running = server.own_rows().filter_map(|row| row.readings.value(Field::Running)).sum::<f64>();
     let known = server.own_rows().any(|row| row.readings.get(Field::Running).is_some());
     let mut text = "a health check got no answer from the engine".to_string();
@@ -244,6 +248,7 @@ pub(in crate::serving) fn reach(server: &mut Server, sources: &[SourceView], ind
 
 /// What ends by time.
 pub(super) fn sweep(server: &mut Server, ctx: &mut Ctx<'_>) {
+    use DiagnosisKind as K;
     while server.disconnects.front().is_some_and(|at| ctx.t - at > ctx.thresholds.clients.window)
         && server.disconnects.len() > 1
     {
@@ -260,12 +265,20 @@ pub(super) fn sweep(server: &mut Server, ctx: &mut Ctx<'_>) {
             ctx.lower(&server.name, DiagnosisKind::Restart, t);
         }
     }
-    if server.health_failed.is_none() && server.life == Life::Alive {
-        let batch = server.own_rows().filter_map(|row| row.watch.last_batch).fold(f64::MIN, f64::max);
-        let key = Key { kind: DiagnosisKind::HealthCheckFailed, server: server.name.clone(), replica: None };
-        let since = ctx.book.open_of(&key).and_then(|d| d.since).map(crate::serving::state::clock::of_stamp);
-        if since.is_none_or(|since| batch > since + 10.0) {
-            ctx.lower(&server.name, DiagnosisKind::HealthCheckFailed, t);
+    if server.life != Life::Alive {
+        return;
+    }
+    // Batches that go on show that it got over it: a check that failed, a watchdog that only warns, a request
+    // that died for want of memory.
+    let batch = server.own_rows().filter_map(|row| row.watch.last_batch).fold(f64::MIN, f64::max);
+    let healthy = server.health_failed.is_none();
+    for (kind, after) in [(K::HealthCheckFailed, 10.0), (K::Watchdog, 10.0), (K::Oom, event)] {
+        let key = Key { kind, server: server.name.clone(), replica: None };
+        let Some(open) = ctx.book.open_of(&key) else { continue };
+        let warns = kind == K::Oom && open.severity <= Severity::Warning;
+        let since = open.since.map(crate::serving::state::clock::of_stamp);
+        if (healthy || kind != K::HealthCheckFailed) && !warns && since.is_some_and(|since| batch > since + after) {
+            ctx.lower(&server.name, kind, batch.min(t));
         }
     }
 }

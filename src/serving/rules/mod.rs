@@ -212,12 +212,6 @@ pub(in crate::serving) fn count_retracted(row: &mut Replica, t: Seconds, request
     }
 }
 
-/// The same for those that a counter told.
-pub(in crate::serving) fn retracted(row: &mut Replica, t: Seconds, requests: u32, window: f64) {
-    row.watch.retractions.add(t, requests);
-    count_retracted(row, t, requests, window);
-}
-
 /// Asks the rules that time alone can decide, for one server.
 pub(in crate::serving) fn sweep(server: &mut Server, ctx: &mut Ctx<'_>) {
     let logged = server.logged;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use super::held::Held;
-use crate::serving::Counters;
 use crate::serving::state::clock::Seconds;
+use crate::serving::{Counters, Load};
 
 /// The last gaps between batch lines.
 #[derive(Debug, Clone, Default)]
@@ -229,10 +229,22 @@ struct Printed {
     by: u64,
 }
 
+/// Requests thrown out at once.
+#[derive(Debug, Clone, Copy)]
+struct Thrown {
+    t: Seconds,
+    requests: u32,
+    /// Told by a line; else by a counter.
+    logged: bool,
+}
+
+/// Seconds by which a poll may see a retraction after its line was written.
+const LATER: Seconds = 10.0;
+
 /// Retractions of the last minutes.
 #[derive(Debug, Clone, Default)]
 pub(in crate::serving) struct Retractions {
-    last: VecDeque<(Seconds, u32)>,
+    last: VecDeque<Thrown>,
     printed: Option<Printed>,
 }
 
@@ -240,9 +252,9 @@ pub(in crate::serving) struct Retractions {
 const RETRACTIONS: usize = 256;
 
 impl Retractions {
-    /// A line of rank `tp`; false when another rank has printed the same one already: all of them do,
-    /// within a second or two.
-    pub(in crate::serving) fn line(&mut self, t: Seconds, requests: u32, tp: Option<u16>) -> bool {
+    /// A line of rank `tp`; gives how many requests are new. None when another rank has printed the same
+    /// one already: all of them do, within a second or two. Those that a counter told before are not new.
+    pub(in crate::serving) fn line(&mut self, t: Seconds, requests: u32, tp: Option<u16>) -> Option<u32> {
         let bit = tp.map_or(0, |tp| 1u64 << (tp % 64));
         if let Some(printed) = &mut self.printed
             && bit != 0
@@ -251,25 +263,80 @@ impl Retractions {
             && printed.by & bit == 0
         {
             printed.by |= bit;
-            return false;
+            return None;
         }
         self.printed = Some(Printed { t, requests, by: bit });
-        self.add(t, requests);
-        true
+        let mut new = requests;
+        for told in self.last.iter_mut().filter(|told| !told.logged && (-1.0..=LATER).contains(&(told.t - t))) {
+            let known = told.requests.min(new);
+            new -= known;
+            told.requests -= known;
+        }
+        self.last.retain(|told| told.requests > 0);
+        self.push(Thrown { t, requests, logged: true });
+        Some(new)
     }
 
-    pub(in crate::serving) fn add(&mut self, t: Seconds, requests: u32) {
+    /// A counter rose by so many since `then`; gives how many of them no line told.
+    pub(in crate::serving) fn counted(&mut self, then: Seconds, t: Seconds, rise: u32) -> u32 {
+        let lines = self.last.iter().filter(|told| told.logged && told.t >= then - LATER && told.t <= t + 1.0);
+        let told = lines.fold(0u32, |n, told| n.saturating_add(told.requests));
+        let new = rise.saturating_sub(told);
+        if new > 0 {
+            self.push(Thrown { t, requests: new, logged: false });
+        }
+        new
+    }
+
+    fn push(&mut self, thrown: Thrown) {
         if self.last.len() >= RETRACTIONS {
             self.last.pop_front();
         }
-        self.last.push_back((t, requests));
+        self.last.push_back(thrown);
     }
 
     /// Requests within `window` seconds before `t`, and when the first and last of them were thrown out.
     pub(in crate::serving) fn within(&self, t: Seconds, window: f64) -> Option<(u32, Seconds, Seconds)> {
-        let mut within = self.last.iter().filter(|(at, _)| (0.0..=window).contains(&(t - at)));
+        let mut within = self.last.iter().filter(|told| (0.0..=window).contains(&(t - told.t)));
         let first = within.next()?;
-        Some(within.fold((first.1, first.0, first.0), |(n, from, _), (at, more)| (n.saturating_add(*more), from, *at)))
+        Some(within.fold((first.requests, first.t, first.t), |(n, from, to), told| {
+            (n.saturating_add(told.requests), from.min(told.t), to.max(told.t))
+        }))
+    }
+}
+
+/// The last counters of each kind of page: `/v1/loads` and `/metrics` count from different beginnings.
+#[derive(Debug, Clone, Default)]
+pub(in crate::serving) struct Counted {
+    last: Vec<(u8, Seconds, Counters)>,
+}
+
+/// Kinds of pages that are told apart.
+const PAGES: usize = 4;
+
+impl Counted {
+    /// Keeps the counters of a page, and gives those of the last one of its kind.
+    pub(in crate::serving) fn put(&mut self, t: Seconds, load: &Load) -> Option<(Seconds, Counters)> {
+        let new = load.counters;
+        let said = [new.generated.is_some(), new.prefilled.is_some(), new.cached.is_some(), new.started.is_some()];
+        let kind = said.into_iter().chain([load.age.is_some()]).fold(0u8, |kind, bit| kind << 1 | u8::from(bit));
+        if !said.contains(&true) && new.retracted.is_none() {
+            return None;
+        }
+        match self.last.iter_mut().find(|(known, _, _)| *known == kind) {
+            Some(known) => {
+                let before = (known.1, known.2);
+                (known.1, known.2) = (t, new);
+                Some(before)
+            }
+            None => {
+                if self.last.len() >= PAGES {
+                    self.last.remove(0);
+                }
+                self.last.push((kind, t, new));
+                None
+            }
+        }
     }
 }
 
@@ -307,9 +374,12 @@ pub(in crate::serving) struct Watch {
     pub context_usual: f64,
     /// Slots that a request takes, while others wait.
     pub slots_each: Option<f64>,
-    pub counters: Option<(Seconds, Counters)>,
-    /// Since when the counter of generated tokens stands still while requests run.
-    pub flat: Option<(Seconds, u32)>,
+    /// When a log last told of prompts.
+    pub prompts_logged: Option<Seconds>,
+    pub counters: Counted,
+    /// Since when the counter of generated tokens stands still while requests run, how many polls, and
+    /// the last of them.
+    pub flat: Option<(Seconds, u32, Seconds)>,
     /// Age of the scheduler's snapshot, and when it was told.
     pub snapshot: Option<(Seconds, f64)>,
 }
@@ -321,7 +391,7 @@ impl Watch {
             + self.gaps.last.capacity() * 4
             + self.growth.points.capacity() * size_of::<(Seconds, f32, f32)>()
             + self.prompts.slices.capacity() * size_of::<Slice>()
-            + self.retractions.last.capacity() * size_of::<(Seconds, u32)>()
+            + self.retractions.last.capacity() * size_of::<Thrown>()
     }
 }
 
@@ -332,14 +402,27 @@ mod tests {
     #[test]
     fn a_retraction_printed_by_every_rank_is_one() {
         let mut seen = Retractions::default();
-        assert!(seen.line(10.0, 1, Some(0)));
-        assert!(!seen.line(10.0, 1, Some(5)) && !seen.line(11.0, 1, Some(7)));
+        assert_eq!(seen.line(10.0, 1, Some(0)), Some(1));
+        assert_eq!((seen.line(10.0, 1, Some(5)), seen.line(11.0, 1, Some(7))), (None, None));
         // The same rank again: another one. So is another count, and one later.
-        assert!(seen.line(11.0, 1, Some(0)) && seen.line(11.0, 2, Some(5)) && seen.line(20.0, 2, Some(7)));
+        assert_eq!((seen.line(11.0, 1, Some(0)), seen.line(11.0, 2, Some(5))), (Some(1), Some(2)));
+        assert_eq!(seen.line(20.0, 2, Some(7)), Some(2));
         // Without ranks each line is one.
-        assert!(seen.line(21.0, 1, None) && seen.line(21.0, 1, None));
+        assert_eq!((seen.line(21.0, 1, None), seen.line(21.0, 1, None)), (Some(1), Some(1)));
         assert_eq!(seen.within(21.0, 60.0), Some((8, 10.0, 21.0)));
         assert_eq!(seen.within(100.0, 60.0), None);
+    }
+
+    #[test]
+    fn a_retraction_of_a_line_and_a_counter_is_one() {
+        let mut seen = Retractions::default();
+        assert_eq!(seen.line(10.0, 1, None), Some(1));
+        assert_eq!((seen.counted(9.0, 11.0, 1), seen.counted(30.0, 32.0, 1)), (0, 1));
+        // The counter was faster than the tail.
+        assert_eq!((seen.line(31.0, 1, None), seen.line(31.0, 2, None)), (Some(0), Some(2)));
+        assert_eq!(seen.within(40.0, 60.0), Some((4, 10.0, 31.0)));
+        // Two rises, no log.
+        assert_eq!((seen.counted(100.0, 102.0, 1), seen.counted(102.0, 104.0, 1)), (1, 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::clock::Seconds;
 use super::server::{Life, Server};
-use crate::serving::rules::{self, Ctx};
+use crate::serving::rules::{self, Ctx, Key};
 use crate::serving::{DiagnosisKind, Event, Line, LineTime};
 
 /// Seconds after a death within which other processes of the server still print.
@@ -17,7 +17,7 @@ const PROBES: usize = 64;
 /// A line shows that the engine works.
 pub(super) fn alive(server: &mut Server, ctx: &mut Ctx<'_>, words: &str) {
     let t = ctx.t;
-    server.health_failed = server.health_failed.filter(|failed| *failed > t);
+    server.health_failed = server.health_failed.filter(|(_, last)| *last > t);
     match server.life {
         Life::Alive => {}
         Life::Dead if t - server.life_since < DYING && t >= server.life_since => return,
@@ -39,13 +39,24 @@ pub(super) fn answers(server: &mut Server, ctx: &mut Ctx<'_>) {
     let t = ctx.t;
     match server.life {
         Life::Alive => {}
-        Life::Dead if t - server.life_since < DYING && t >= server.life_since => {}
+        // A crash that its log tells leaves processes that answer for a while. One that was only not reached
+        // is back.
+        Life::Dead if t - server.life_since < DYING && t >= server.life_since && crashed(server, ctx) => {}
         Life::Starting | Life::Restarting if server.logged && t - server.life_since < 1_800.0 => {}
         _ => {
             server.live(Life::Alive, "it answers", t);
             rules::up(server, ctx);
         }
     }
+}
+
+fn failed(server: &mut Server, t: Seconds) {
+    let first = server.health_failed.map_or(t, |(first, _)| first.min(t));
+    server.health_failed = Some((first, t));
+}
+
+fn crashed(server: &Server, ctx: &Ctx<'_>) -> bool {
+    ctx.book.is_open(&Key { kind: DiagnosisKind::Crash, server: server.name.clone(), replica: None })
 }
 
 /// A health check was answered, well or badly.
@@ -55,7 +66,7 @@ pub(super) fn health(server: &mut Server, ctx: &mut Ctx<'_>, well: bool) {
         answers(server, ctx);
         rules::health_well(server, ctx);
     } else if !matches!(server.life, Life::Starting | Life::Restarting) {
-        server.health_failed = Some(ctx.t);
+        failed(server, ctx.t);
         rules::health_failed(server, ctx, None);
     }
 }
@@ -153,9 +164,9 @@ pub(super) fn take(server: &mut Server, ctx: &mut Ctx<'_>, line: &Line, event: &
         Event::Retracted { requests } => {
             let requests = requests.unwrap_or(1).max(1);
             if let Some(row) = server.row(None, line.ranks.dp)
-                && row.watch.retractions.line(t, requests, line.ranks.tp)
+                && let Some(new) = row.watch.retractions.line(t, requests, line.ranks.tp)
             {
-                rules::count_retracted(row, t, requests, ctx.thresholds.collapse.after_window);
+                rules::count_retracted(row, t, new, ctx.thresholds.collapse.after_window);
                 rules::retraction(row, ctx);
                 rules::pool(row, ctx);
             }
@@ -170,7 +181,7 @@ pub(super) fn take(server: &mut Server, ctx: &mut Ctx<'_>, line: &Line, event: &
         }
         Event::OutOfMemory => rules::oom(server, ctx),
         Event::Crashed { code } => {
-            let running = server.own_rows().filter_map(|row| row.figures().running).sum::<u32>();
+            let running = server.own_rows().filter_map(|row| row.figures().running).fold(0, u32::saturating_add);
             rules::crash(server, ctx, *code, running, line.ranks.dp);
             let words = match code {
                 Some(code) => format!("a process of it died with exit code {code}"),
@@ -183,7 +194,7 @@ pub(super) fn take(server: &mut Server, ctx: &mut Ctx<'_>, line: &Line, event: &
             rules::watchdog(server, ctx, after.map(f64::from), line.ranks.dp);
         }
         Event::HealthCheckFailed { last_heartbeat } => {
-            server.health_failed = Some(t);
+            failed(server, t);
             rules::health_failed(server, ctx, last_heartbeat.map(words_of));
         }
         Event::QueueFull => rules::queue_full(server, ctx, line.ranks.dp),

@@ -115,7 +115,19 @@ impl Serving {
                 });
             } else if !placed && server.placed {
                 // A log without known times beside placed sources: counted and kept, but not on this clock.
-                return;
+                // What the server says of itself is so whenever it was said.
+                match &seen.seen {
+                    Seen::Info(_) | Seen::LogLost(_) | Seen::LogReset => {}
+                    Seen::Line(super::Line {
+                        kind: super::LineKind::Event(super::Event::Limits(limits)),
+                        ranks,
+                        ..
+                    }) => {
+                        server.take_limits(limits, ranks.dp);
+                        return;
+                    }
+                    _ => return,
+                }
             }
         }
         self.take(at, index, t, seen);
@@ -145,6 +157,12 @@ impl Serving {
         for index in 0..self.servers.len() {
             if let Some(server) = self.servers.get_mut(index) {
                 if !server.placed {
+                    // On its own clock it is as late as its last line says.
+                    let heard = self.sources.iter().filter(|s| s.server == index).filter_map(|s| s.heard);
+                    let own = heard.fold(f64::MIN, f64::max);
+                    if own > f64::MIN {
+                        self.sweep(index, own);
+                    }
                     continue;
                 }
                 if back {
@@ -178,7 +196,7 @@ impl Serving {
     fn sweep(&mut self, index: usize, t: Seconds) {
         let Some(server) = self.servers.get_mut(index) else { return };
         server.swept = t;
-        if self.finished {
+        if self.finished || !server.placed {
             server.rows.iter_mut().for_each(|row| row.now = t);
         }
         let mut ctx = rules::Ctx {
@@ -191,9 +209,7 @@ impl Serving {
             source: server.source,
         };
         rules::sweep(server, &mut ctx);
-        if !server.is_router() {
-            rules::reach(server, &self.sources, index, &mut ctx);
-        }
+        rules::reach(server, &self.sources, index, &mut ctx);
         standing::stand(server, &self.book, &self.thresholds, t);
     }
 

@@ -51,7 +51,8 @@ pub struct Server {
     /// Since when kernels are compiled or graphs captured, on a server that is ready.
     pub(in crate::serving) compiling: Option<Seconds>,
     pub(in crate::serving) compiling_log: bool,
-    pub(in crate::serving) health_failed: Option<Seconds>,
+    /// When a health check failed first since one was well, and when last.
+    pub(in crate::serving) health_failed: Option<(Seconds, Seconds)>,
     pub(in crate::serving) watchdog_at: Option<Seconds>,
     pub(in crate::serving) disconnects: std::collections::VecDeque<Seconds>,
     /// Probes of workers that failed, from a router's log: URL, how many, when last.

@@ -53,6 +53,18 @@ pub(in crate::serving) struct Failures {
     pub since: Seconds,
 }
 
+impl Failures {
+    pub(in crate::serving) fn add(&mut self, how: Unreached, t: Seconds) {
+        if self.count == 0 || t < self.since {
+            self.since = t;
+        }
+        self.count = self.count.saturating_add(1);
+        if how == Unreached::Refused {
+            self.refused = self.refused.saturating_add(1);
+        }
+    }
+}
+
 /// A source and what came from it.
 #[derive(Debug)]
 pub struct SourceView {

@@ -23,7 +23,7 @@ pub(super) fn stand(server: &mut Server, book: &Book, thresholds: &Thresholds, t
     };
     for row in server.rows.iter_mut() {
         let (state, evidence) = if row.key.worker.is_some() {
-            worker(row, t).unwrap_or_else(|| of_figures(row, book, thresholds, t, &around))
+            worker(row, t, around.life).unwrap_or_else(|| of_figures(row, book, thresholds, t, &around))
         } else {
             of_server(row, book, thresholds, t, &around)
         };
@@ -41,8 +41,11 @@ struct Around {
 }
 
 /// What a router says of a worker decides where it takes no requests.
-fn worker(row: &Replica, t: Seconds) -> Option<(State, String)> {
+fn worker(row: &Replica, t: Seconds, router: Life) -> Option<(State, String)> {
     let view = row.router.as_ref()?;
+    if router == Life::Dead {
+        return Some((State::Unknown, "its router is not reached".to_string()));
+    }
     if t - view.at > 90.0 {
         return Some((State::Unknown, format!("its router last told of it {} ago", words(t - view.at))));
     }

@@ -79,19 +79,12 @@ impl Serving {
             Seen::Unreached { path, how, why } => {
                 view.trouble = Some(Arc::from(format!("{path}: {why}")));
                 view.unreached = Some(*how);
-                let fails = &mut view.failures;
                 match how {
-                    Unreached::Refused | Unreached::TimedOut => {
-                        if fails.count == 0 || t < fails.since {
-                            fails.since = t;
-                        }
-                        fails.count = fails.count.saturating_add(1);
-                        if *how == Unreached::Refused {
-                            fails.refused = fails.refused.saturating_add(1);
-                        }
-                    }
+                    // The check waits longest of all: other paths tell whether anything answers.
+                    Unreached::TimedOut if *path == "/health" => events::health(server, &mut ctx, false),
+                    Unreached::Refused | Unreached::TimedOut => view.failures.add(*how, t),
                     // It answered, if not what was asked for.
-                    _ => *fails = Default::default(),
+                    _ => view.failures = Default::default(),
                 }
                 if server.rows.is_empty() && !server.is_router() && server.engine.is_none() {
                     server.row(None, None);
@@ -282,6 +275,7 @@ fn take_prefill(server: &mut Server, ctx: &mut Ctx<'_>, ranks: Ranks, batch: &Pr
     if let (Some(cached), Some(computed)) = (batch.cached_tokens, batch.new_tokens) {
         let (cached, computed) = (cached as f64, computed as f64);
         row.watch.prompts.add(t, cached, computed);
+        row.watch.prompts_logged = Some(t);
         if cached + computed > 0.0 {
             figures.cache_hit = figures.cache_hit.or(Some((cached / (cached + computed)) as f32));
         }
@@ -345,7 +339,9 @@ fn take_loads(server: &mut Server, ctx: &mut Ctx<'_>, worker: Option<&Arc<str>>,
             row.readings.put(Field::Generation, Reading { value: 0.0, source, log: false, at: t });
             row.series.put(t, [None, None, None, Some(0.0), None]);
         }
-        row.watch.snapshot = load.age.filter(|age| age.is_finite()).map(|age| (t, f64::from(age)));
+        if let Some(age) = load.age.filter(|age| age.is_finite()) {
+            row.watch.snapshot = Some((t, f64::from(age)));
+        }
         rules::sample(row, ctx, &Sample { figures, log: false, prefill: false });
     }
     if restarted && worker.is_none() {
@@ -357,14 +353,15 @@ fn take_loads(server: &mut Server, ctx: &mut Ctx<'_>, worker: Option<&Arc<str>>,
 /// counter went down: the process is another one.
 fn counters(row: &mut super::Replica, load: &Load, figures: &mut Figures, t: Seconds, window: f64) -> bool {
     let new = &load.counters;
-    let Some((then, old)) = row.watch.counters.replace((t, *new)) else { return false };
+    let Some((then, old)) = row.watch.counters.put(t, load) else { return false };
     let passed = t - then;
     let rise = |new: Option<f64>, old: Option<f64>| Some(new.filter(|n| n.is_finite())? - old?);
     let rises = [
         rise(new.generated, old.generated),
         rise(new.prefilled, old.prefilled),
         rise(new.cached, old.cached),
-        rise(new.retracted, old.retracted),
+        // A series that appears with the first of them was 0 before.
+        rise(new.retracted, old.retracted.or(Some(0.0))),
     ];
     if rises.iter().flatten().any(|r| *r < -0.5) {
         row.watch.flat = None;
@@ -378,7 +375,7 @@ fn counters(row: &mut super::Replica, load: &Load, figures: &mut Figures, t: Sec
     }
     if let (Some(computed), Some(cached)) = (prefilled, cached)
         && computed + cached > 0.0
-        && row.watch.last_prefill.is_none_or(|last| t - last > 1.0)
+        && row.watch.prompts_logged.is_none_or(|last| t - last > 300.0)
     {
         row.watch.prompts.add(t, cached, computed);
         figures.cache_hit = figures.cache_hit.or(Some((cached / (cached + computed)) as f32));
@@ -386,19 +383,18 @@ fn counters(row: &mut super::Replica, load: &Load, figures: &mut Figures, t: Sec
     if prefilled.is_some_and(|p| p > 0.0) {
         row.watch.last_prefill = Some(t);
     }
-    if let Some(more) = retracted.filter(|r| *r >= 0.5) {
-        // The log tells the same ones where it is read: it did so within the last polls.
-        let told = row.watch.retractions.within(t, passed + 5.0).map_or(0, |(n, _, _)| n);
-        let more = (more.min(1e6) as u32).saturating_sub(told);
-        if more > 0 {
-            rules::retracted(row, t, more, window);
+    if let Some(rise) = retracted.filter(|r| *r >= 0.5) {
+        let new = row.watch.retractions.counted(then, t, rise.min(1e6) as u32);
+        if new > 0 {
+            rules::count_retracted(row, t, new, window);
         }
     }
     let runs = figures.running.is_some_and(|r| r > 0);
     match generated {
         Some(rise) if rise < 0.5 && runs && prefilled.is_none_or(|p| p < 0.5) => {
-            let flat = row.watch.flat.get_or_insert((then, 0));
+            let flat = row.watch.flat.get_or_insert((then, 0, t));
             flat.1 = flat.1.saturating_add(1);
+            flat.2 = t;
         }
         Some(_) => {
             row.watch.flat = None;
