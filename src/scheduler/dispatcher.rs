@@ -209,7 +209,9 @@ impl Job {
                 self.adapted(adapted).await;
             }
             // Nothing begins on an old look.
-            if self.policy.ready(now) && (self.failed.is_some() || health.fresh()) {
+            let ready = self.policy.ready(now);
+            let looking = ready && self.failed.is_none() && !health.fresh();
+            if ready && !looking {
                 for order in self.policy.orders(now) {
                     self.obey(order, health.asker()).await;
                 }
@@ -227,7 +229,8 @@ impl Job {
                 let flushed = self.write(JobWriter::flush).await;
                 self.check(flushed);
             }
-            let due = self.policy.due().map(|at| at.saturating_sub(self.begin.elapsed()));
+            // While a look is waited for it is what wakes: what is due stays due.
+            let due = self.policy.due().filter(|_| !looking).map(|at| at.saturating_sub(self.begin.elapsed()));
             let flush = self.flush_due().filter(|_| self.failed.is_none());
             let beat = self.beat.saturating_sub(beaten.elapsed());
             let wake = [due, flush].into_iter().flatten().fold(beat, Duration::min);

@@ -4,13 +4,16 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pilothouse::environment::docker::{Address, DockerEngine};
+use pilothouse::environment::{EnvError, Environment, Trouble};
 use pilothouse::harbor::write::Claimant;
 use pilothouse::scheduler::adaptive::Adapted;
-use pilothouse::scheduler::{DockerPlaces, Event, Gate, Job, Manners};
+use pilothouse::scheduler::trial::{Ask, Check};
+use pilothouse::scheduler::{DockerPlaces, Event, Gate, Job, LocalPlaces, Manners, Places, Standing};
 
 use crate::bench::{Bench, until};
 use crate::own_engine::daemon;
@@ -189,6 +192,69 @@ fn an_engine_that_is_away_costs_no_trial_that_had_not_begun() {
     assert_eq!((closed, opened.len()), (1, 1), "{events:?}");
     assert!(opened[0].1.duration_since(opened[0].0.since).as_secs() >= away as i64, "{events:?}");
     assert!(!events.iter().any(|e| matches!(e, Event::Adapted(Adapted::Changed { .. }))));
+}
+
+/// Places that fall ill with the first environment that is asked of them.
+struct Frail {
+    local: LocalPlaces,
+    asked: AtomicBool,
+    ill: Arc<AtomicBool>,
+}
+
+impl Frail {
+    fn trouble() -> EnvError {
+        EnvError::new(Trouble::Unreachable, "ask the engine", "nobody answers", "start it")
+    }
+}
+
+impl Places for Frail {
+    fn place(&self, ask: Ask<'_>) -> Result<Box<dyn Environment>, EnvError> {
+        if !self.asked.swap(true, Ordering::Relaxed) {
+            self.ill.store(true, Ordering::Relaxed);
+        }
+        if self.ill.load(Ordering::Relaxed) { Err(Frail::trouble()) } else { self.local.place(ask) }
+    }
+
+    fn check(&self) -> Check<'_> {
+        let ill = self.ill.load(Ordering::Relaxed);
+        Box::pin(std::future::ready(if ill { Err(Frail::trouble()) } else { Ok(()) }))
+    }
+}
+
+#[test]
+fn a_trial_that_could_not_begin_goes_back_and_loses_nothing() {
+    let yard = Yard::new().task("a", "true", yard::PASS, "").task("b", "true", yard::PASS, "");
+    let ill: Arc<AtomicBool> = Arc::default();
+    let local = LocalPlaces { root: yard.temp.path().join("scratch") };
+    let places = Arc::new(Frail { local, asked: AtomicBool::default(), ill: Arc::clone(&ill) });
+    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
+    let heard = Arc::clone(&events);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let done = runtime.block_on(async {
+        let plan = yard.plan(yard.config("oracle", 1)).unwrap();
+        let (mut job, control) = Job::begin(plan.clone(), &Claimant::default(), places).unwrap();
+        let hear = Arc::new(move |event: &Event| heard.lock().unwrap().push(event.clone()));
+        job.mind(Manners { hear: Some(hear), ..Manners::default() });
+        let meanwhile = async {
+            let mut status = control.status();
+            let held = status.wait_for(|now| now.closed.len() == 1 && now.running == 0).await.unwrap().clone();
+            assert_eq!((held.queued, held.over), (2, 0));
+            assert!(held.closed[0].why.contains("nobody answers"));
+            // It goes first, as before.
+            assert!(matches!(control.trial(control.find("a")[0]).unwrap().1, Standing::Queued(0)));
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            ill.store(false, Ordering::Relaxed);
+        };
+        let both = async { tokio::join!(job.run(), meanwhile).0 };
+        tokio::time::timeout(Duration::from_secs(60), both).await.expect("the job hangs").unwrap()
+    });
+    assert!(done.complete && done.ended == 2, "{done:?}");
+    let read = yard.read();
+    assert_eq!((read.end("a"), read.end("b")), ((Some(1.0), None), (Some(1.0), None)));
+    let events = events.lock().unwrap();
+    let backs = events.iter().filter(|e| matches!(e, Event::PutBack(trial, _) if trial.starts_with("a__"))).count();
+    assert_eq!(backs, 1, "{events:?}");
+    assert!(!yard::find(&yard, &read, "a").join("retries/1/result.json").exists(), "it had no result");
 }
 
 /// What somebody outside says of the model's endpoint holds everything up, too.

@@ -35,6 +35,9 @@ pub fn leave(owner: &Owner, out: Output, ears: &mut Ears, runtime: &Runtime) {
     let log = log(&owner.id);
     let place = log.as_ref().map_or("nowhere".to_string(), |(path, _)| path.display().to_string());
     out.say(&format!("detached: the run goes on as pid {}; its output: {place}", std::process::id()));
+    if has_a_shell() {
+        out.say("the shell gets the terminal back: its word Stopped holds for a moment, then the run goes on");
+    }
     out.say(&format!("  pilothouse attach {}", dir.display()));
     out.say(&format!("  pilothouse ctl {} status", dir.display()));
     if let Some(why) = logout() {
@@ -81,13 +84,18 @@ fn give_up_terminal(log: Option<File>) {
     }
 }
 
+/// Whether a shell with job control waits for this process: it gave it a process group of its own.
+fn has_a_shell() -> bool {
+    let me = rustix::process::getpid();
+    rustix::process::getpgrp() == me && rustix::process::getsid(None).is_ok_and(|session| session != me)
+}
+
 /// Goes into the background where a shell with job control waits for this process.
 fn background() {
-    let me = rustix::process::getpid();
-    let alone = rustix::process::getpgrp() == me && rustix::process::getsid(None).is_ok_and(|session| session != me);
-    if !alone {
+    if !has_a_shell() {
         return;
     }
+    let me = rustix::process::getpid();
     // It outlives a terminal that is closed right now, and tries more than once.
     let number = Pid::as_raw(Some(me));
     let script = format!("trap '' HUP; for wait in 0.2 0.5 1 2; do sleep $wait; kill -CONT {number} || exit; done");
