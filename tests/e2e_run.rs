@@ -321,8 +321,9 @@ fn another_screen_is_read_only_and_may_stop_the_job() {
     let mut pty = yard.start(&["attach", job.to_str().unwrap()], (120, 36));
     pty.wait_for("2 running", SOON);
     pty.wait_for("read-only", SOON);
+    pty.wait_for("2/2 slots", SOON);
     pty.send("+");
-    pty.wait_for("only its own screen steers it", SOON);
+    pty.wait_for("steers, this screen looks on: H takes the helm", SOON);
     pty.send("s");
     pty.wait_for("stop with SIGTERM", SOON);
     pty.wait_for(&format!("pid {}", owner.pid()), SOON);

@@ -6,6 +6,8 @@
 mod daemon;
 #[path = "faults/disk.rs"]
 mod disk;
+#[path = "support/daemon.rs"]
+mod own_engine;
 mod support;
 #[path = "support/yard.rs"]
 mod yard;

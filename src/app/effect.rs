@@ -14,6 +14,8 @@ use crate::serving::Source;
 pub enum Effect {
     /// Leave the screen.
     Quit,
+    /// Leave the screen; the job that this process runs goes on without one.
+    Detach,
     /// Draw everything anew.
     Redraw,
     /// Give the terminal back to the shell until `fg`.

@@ -53,13 +53,24 @@ impl Signal {
     }
 }
 
-/// A wish of the operator that reaches beyond the screen. The first five are for the owner's side.
+/// A wish of the operator that reaches beyond the screen. Those before [`Order::Survey`] are for the
+/// owner's side.
 #[derive(Debug, Clone)]
 pub enum Order {
     /// So many trial slots; what runs runs on.
     Slots(usize),
+    /// Begin nothing until it is resumed.
+    Pause,
+    /// Begin trials again.
+    Resume,
     /// Cancel one running trial, by its directory's name.
     CancelTrial(String),
+    /// Cancel several.
+    CancelTrials(Vec<String>),
+    /// Begin these before all others: names of trials or of tasks.
+    First(Vec<String>),
+    /// This screen steers from now on.
+    TakeHelm,
     /// Begin nothing new, let what runs end.
     Drain,
     /// Begin nothing new and cancel what runs.
@@ -230,6 +241,37 @@ pub struct Crew {
     pub ended: usize,
     /// How far it is stopped.
     pub stopping: Stopping,
+    /// Nothing begins until it is resumed.
+    pub paused: bool,
+    /// Fewer trials at a time than slots, for errors of their surroundings.
+    pub limit: Option<usize>,
+    /// Whether that limit has settled.
+    pub settled: bool,
+    /// Agents that may work at a time, where that is limited, and those at work.
+    pub agents: Option<(usize, usize)>,
+}
+
+/// Why nothing begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shut {
+    /// What is not well: `docker`, `disk`, `endpoint`.
+    pub gate: String,
+    /// Why.
+    pub why: String,
+    /// Since when.
+    pub since: Option<Stamp>,
+}
+
+/// Who steers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Hand {
+    /// This screen.
+    Mine,
+    /// Another one.
+    Other(String),
+    /// No screen.
+    #[default]
+    Nobody,
 }
 
 /// How the owner's job ended.
@@ -311,6 +353,14 @@ pub struct Audit {
 pub enum News {
     /// The owner's side stands so.
     Crew(Crew),
+    /// Nothing begins for these; none: everything is well.
+    Shut(Vec<Shut>),
+    /// Who steers.
+    Hand(Hand),
+    /// The owner's side can not be heard any more.
+    Unlinked,
+    /// What somebody did.
+    Told(String),
     /// The owner's job is over.
     Over(Over),
     /// The survey of a job; the reason when nobody was found or may be stopped.

@@ -1,7 +1,7 @@
 //! Menus made from what is on screen.
 
 use super::action::{Action, Context, available};
-use super::helm::Side;
+use super::helm::{Hand, Side};
 use super::model::Model;
 use super::overlay::{Choice, Item, Menu};
 use super::rows::{Outcome, RowId};
@@ -76,6 +76,14 @@ pub fn sorts(model: &Model) -> Menu {
     Menu { title: "sort by".to_string(), items, selected }
 }
 
+/// Whether an action is an order to the process that runs a job.
+fn steers(action: Action) -> bool {
+    matches!(
+        action,
+        Action::SlotsMore | Action::SlotsLess | Action::CancelTrial | Action::Pause | Action::First | Action::TakeHelm
+    )
+}
+
 /// What can be done with what is selected, and why not where it can't.
 pub fn acts(model: &Model) -> Menu {
     let wanted = [
@@ -86,6 +94,9 @@ pub fn acts(model: &Model) -> Menu {
         Action::SortMenu,
         Action::Filter,
         Action::Live,
+        Action::Pause,
+        Action::First,
+        Action::TakeHelm,
         Action::SlotsMore,
         Action::SlotsLess,
         Action::CancelTrial,
@@ -104,7 +115,7 @@ pub fn acts(model: &Model) -> Menu {
         Action::AbortRequest,
     ];
     let in_log = [Action::Search, Action::ClearFilter];
-    let mine = model.steer.side == Side::Owner;
+    let mine = model.steer.side == Side::Owner || model.steer.linked();
     let context = match model.context() {
         own @ (Context::Triage | Context::Serving) => own,
         _ => Context::List,
@@ -115,7 +126,8 @@ pub fn acts(model: &Model) -> Menu {
         .filter(|s| s.context == context || s.action == Action::Copy)
         .filter(|s| wanted.contains(&s.action) || (context == Context::Serving && in_log.contains(&s.action)))
         // Of no use before there is somebody to take such orders.
-        .filter(|s| mine || !matches!(s.action, Action::SlotsMore | Action::SlotsLess | Action::CancelTrial))
+        .filter(|s| mine || !steers(s.action))
+        .filter(|s| s.action != Action::TakeHelm || model.steer.hand != Hand::Mine)
         .map(|s| {
             let why_not = match s.action {
                 Action::AbortRequest => super::servers::request::why_not(model),
@@ -125,7 +137,10 @@ pub fn acts(model: &Model) -> Menu {
                 }
                 Action::Verdict | Action::Note | Action::Bulk | Action::Outage => ledger::why_not(model),
                 Action::Requeue | Action::RequeueInfra | Action::ResumePreview => super::requeue::why_not(model),
-                Action::SlotsMore | Action::SlotsLess => steer::why_not_owner(model),
+                Action::SlotsMore | Action::SlotsLess | Action::Pause => steer::why_not_owner(model),
+                Action::First => steer::crowd::why_not_first(model),
+                Action::TakeHelm => steer::why_not_take(model),
+                Action::CancelTrial if !steer::crowd::running(model).is_empty() => None,
                 Action::CancelTrial => steer::why_not_cancel(model),
                 Action::Stop if model.steer.side == Side::Reader => steer::why_not_stop(model),
                 _ => None,

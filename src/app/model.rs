@@ -171,6 +171,8 @@ pub struct Model {
     pub servers: Servers,
     /// Trials that are marked.
     pub marked: BTreeSet<TrialKey>,
+    /// Queued slots that are marked.
+    pub marked_slots: BTreeSet<RowId>,
     /// What is known of the other side of the helm.
     pub steer: Steer,
     /// What lies on top.
@@ -220,6 +222,7 @@ impl Model {
             serving: Serving::default(),
             servers: Servers::default(),
             marked: BTreeSet::new(),
+            marked_slots: BTreeSet::new(),
             steer: Steer::default(),
             overlay: None,
             notice: None,

@@ -38,6 +38,8 @@ const DRAIN: usize = 256;
 pub enum Left {
     /// The operator quit.
     Quit,
+    /// The operator left the job to itself.
+    Detached,
     /// A signal: its number.
     Signal(i32),
     /// The terminal is gone.
@@ -345,6 +347,7 @@ impl Runner {
         for effect in effects {
             match effect {
                 Effect::Quit => return Ok(Some(Left::Quit)),
+                Effect::Detach => return Ok(Some(Left::Detached)),
                 Effect::Redraw => term.clear(),
                 Effect::Suspend => {
                     guard.suspend()?;

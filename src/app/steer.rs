@@ -5,18 +5,21 @@
 //! [`News`]. Where there is nothing to steer, every key says why.
 
 pub mod ask;
+pub mod crowd;
 pub mod live;
 pub mod stop;
 
-use super::action::Action;
+use super::action::{Action, Context};
+use super::derived::Attention;
 use super::effect::Effect;
-use super::helm::{Crew, News, Order, Over, Place, Side, Stopping};
+use super::helm::{Crew, Hand, News, Order, Over, Place, Shut, Side, Stopping};
 use super::model::{Model, View};
 use super::overlay::Overlay;
 use super::rows::{Outcome, Row, RowId};
 use super::triage;
 use super::update::notice;
-use crate::job::{Job, JobKey, Phase, StateKind, TrialKey};
+use crate::job::{Job, JobKey, Phase, StateKind, TrialKey, time};
+use crate::serving::Severity;
 use ask::{Ask, Asking};
 use stop::StopState;
 
@@ -29,6 +32,12 @@ pub struct Steer {
     pub notes: bool,
     /// The owner's side, as last heard.
     pub crew: Option<Crew>,
+    /// Why nothing begins, as last heard.
+    pub shut: Vec<Shut>,
+    /// Who steers.
+    pub hand: Hand,
+    /// Why the run may not outlive a logout, where that can be told.
+    pub logout: Option<String>,
     /// Trial slots that were asked for and are not told yet.
     pub wanted: Option<usize>,
     /// Set when the owner's job is over.
@@ -42,6 +51,16 @@ impl Steer {
     pub fn holds(&self) -> bool {
         self.side == Side::Owner && self.over.is_none()
     }
+
+    /// Whether the process that runs the job is heard from another one's screen.
+    pub fn linked(&self) -> bool {
+        self.side == Side::Attached && self.crew.is_some() && self.over.is_none()
+    }
+
+    /// How the job at work stands, on its own screen or a linked one.
+    pub fn at_work(&self) -> Option<Crew> {
+        self.crew.filter(|_| self.holds() || self.linked())
+    }
 }
 
 /// The actions that steer; None: it is none of them.
@@ -49,6 +68,13 @@ pub fn act(model: &mut Model, action: Action) -> Option<Vec<Effect>> {
     Some(match action {
         Action::SlotsMore => slots(model, true),
         Action::SlotsLess => slots(model, false),
+        Action::Pause => pause(model),
+        Action::First => crowd::first(model),
+        Action::TakeHelm => take(model),
+        Action::Detach => detach(model),
+        Action::CancelTrial if model.context() == Context::List && !crowd::running(model).is_empty() => {
+            crowd::cancel(model)
+        }
         Action::CancelTrial => cancel(model),
         Action::Stop => stop::begin(model),
         Action::Live => live::open(model),
@@ -121,7 +147,15 @@ pub fn why_not_owner(model: &Model) -> Option<String> {
         Side::Owner => match &model.steer.over {
             Some(over) => Some(format!("nothing to steer: {}", over.words)),
             None if model.steer.crew.is_none() => Some("the job has not begun yet".to_string()),
-            None => None,
+            None => match &model.steer.hand {
+                Hand::Other(who) => Some(format!("{who} steers now: H takes the helm back")),
+                Hand::Mine | Hand::Nobody => None,
+            },
+        },
+        Side::Attached if model.steer.linked() => match &model.steer.hand {
+            Hand::Mine => None,
+            Hand::Other(who) => Some(format!("{who} steers, this screen looks on: H takes the helm")),
+            Hand::Nobody => Some("this screen looks on: H takes the helm, then keys steer".to_string()),
         },
         Side::Reader => Some("nothing to steer here: this screen only looks".to_string()),
         Side::Attached => Some(match job(model).map(|j| (j, j.liveness.owner.as_ref())) {
@@ -158,6 +192,79 @@ fn nobody(model: &Model, job: &Job) -> String {
         }
         _ => format!("attached read-only: no process found that works on {name}; it may be on another host"),
     }
+}
+
+/// Why the helm can not be taken; None: it can.
+pub fn why_not_take(model: &Model) -> Option<String> {
+    match (model.steer.side, &model.steer.hand) {
+        (Side::Owner | Side::Attached, Hand::Mine) if model.steer.at_work().is_some() => {
+            Some("this screen steers already".to_string())
+        }
+        (Side::Owner | Side::Attached, _) if model.steer.at_work().is_some() => None,
+        _ => why_not_owner(model),
+    }
+}
+
+fn take(model: &mut Model) -> Vec<Effect> {
+    match why_not_take(model) {
+        Some(why) => {
+            notice(model, why);
+            Vec::new()
+        }
+        None => vec![Effect::Helm(Order::TakeHelm)],
+    }
+}
+
+fn pause(model: &mut Model) -> Vec<Effect> {
+    if let Some(why) = why_not_owner(model) {
+        notice(model, why);
+        return Vec::new();
+    }
+    let Some(crew) = model.steer.crew else { return Vec::new() };
+    let (said, order) = match crew.stopping {
+        Stopping::No if crew.paused => (format!("resumed: {} to begin", crew.queued), Some(Order::Resume)),
+        Stopping::No => {
+            let said = format!("paused: nothing begins, what runs runs on, {} wait; p goes on", crew.queued);
+            (said, Some(Order::Pause))
+        }
+        Stopping::Draining => ("it drains: nothing new begins anyway".to_string(), None),
+        Stopping::Cancelling | Stopping::Hurrying => ("it is being stopped: nothing new begins".to_string(), None),
+    };
+    notice(model, said);
+    order.map(Effect::Helm).into_iter().collect()
+}
+
+/// Leaves the job to itself; where it might not outlive a logout it asks.
+fn detach(model: &mut Model) -> Vec<Effect> {
+    match model.steer.side {
+        Side::Owner if model.steer.over.is_some() => notice(model, "nothing to detach from: the job is over; q leaves"),
+        Side::Owner if model.steer.logout.is_some() => {
+            model.overlay = Some(Overlay::Ask(Asking::new(Ask::Detach)));
+        }
+        Side::Owner => return vec![Effect::Detach],
+        Side::Attached => notice(model, "the job runs in another process: q leaves, and it goes on"),
+        Side::Reader => notice(model, "nothing runs here: q leaves"),
+    }
+    Vec::new()
+}
+
+/// Puts what holds everything up before all else that needs a person.
+pub fn attention(model: &mut Model) {
+    let now = model.now;
+    let text = |shut: &Shut| {
+        let since = shut.since.and_then(|since| time::seconds_between(since, now));
+        let since = since.map_or(String::new(), |s| format!(" for {}", time::words(s)));
+        Attention {
+            id: format!("gate {}", shut.gate),
+            kind: "gate".to_string(),
+            severity: Severity::Fatal,
+            text: format!("nothing begins{since}: {}: {}", shut.gate, shut.why),
+            target: None,
+            serving: None,
+        }
+    };
+    let shut: Vec<Attention> = model.steer.shut.iter().map(text).collect();
+    model.derived.of_jobs.splice(0..0, shut);
 }
 
 fn slots(model: &mut Model, more: bool) -> Vec<Effect> {
@@ -221,9 +328,43 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
     match news {
         News::Crew(crew) => {
             let before = model.steer.crew.replace(crew);
+            if model.steer.side == Side::Attached {
+                // Somebody goes on with it.
+                model.steer.over = None;
+            }
             if before.is_none_or(|b| b.slots != crew.slots) || model.steer.wanted == Some(crew.slots) {
                 model.steer.wanted = None;
             }
+            Vec::new()
+        }
+        News::Shut(shut) => {
+            model.steer.shut = shut;
+            model.stale = true;
+            Vec::new()
+        }
+        News::Hand(hand) => {
+            let before = std::mem::replace(&mut model.steer.hand, hand);
+            match &model.steer.hand {
+                Hand::Other(who) if before == Hand::Mine => {
+                    let text = format!("{who} steers now; this screen looks on, H takes the helm back");
+                    notice(model, text);
+                }
+                Hand::Mine if before != Hand::Mine && model.steer.side == Side::Attached => {
+                    notice(model, "this screen steers now");
+                }
+                _ => {}
+            }
+            Vec::new()
+        }
+        News::Unlinked => {
+            model.steer.crew = None;
+            model.steer.hand = Hand::Nobody;
+            model.steer.shut.clear();
+            model.stale = true;
+            Vec::new()
+        }
+        News::Told(text) => {
+            notice(model, text);
             Vec::new()
         }
         News::Over(over) => {

@@ -106,6 +106,7 @@ pub fn settle(model: &mut Model) {
     let old = std::mem::replace(&mut model.rows, rows);
     model.derived = derived;
     derived::finish(&mut model.derived, &model.rows);
+    steer::attention(model);
     if model.stale {
         model.table.refresh(&model.rows, &model.fleet, model.now, true);
     } else {
@@ -382,12 +383,21 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
 
 /// Marks the selected trial, or takes its mark away, and goes on.
 fn mark(model: &mut Model) {
-    let Some(RowId::Trial(key)) = steer::trial(model).map(|r| r.id.clone()) else {
-        notice(model, "no trial is selected here");
-        return;
-    };
-    if !model.marked.remove(&key) {
-        model.marked.insert(key);
+    match steer::trial(model).map(|r| r.id.clone()) {
+        Some(RowId::Trial(key)) => {
+            if !model.marked.remove(&key) {
+                model.marked.insert(key);
+            }
+        }
+        Some(slot) => {
+            if !model.marked_slots.remove(&slot) {
+                model.marked_slots.insert(slot);
+            }
+        }
+        None => {
+            notice(model, "no trial is selected here");
+            return;
+        }
     }
     if model.view() == View::Triage {
         triage::step(model, 1);

@@ -8,6 +8,7 @@ use clap::Args;
 use tokio::sync::mpsc::channel;
 
 use super::Common;
+use super::ctl::link::Linked;
 use super::desk::Desk;
 use super::screen::{self, Start};
 use super::servers::{Servers, ServingArgs};
@@ -15,7 +16,7 @@ use super::status::StatusArgs;
 use super::tally::{HowArg, RuleArg};
 use crate::app::class_worker;
 use crate::app::derived::Counting;
-use crate::app::helm::Side;
+use crate::app::helm::{Helm, Side};
 use crate::app::runtime::{Left, Steering};
 use crate::follow::discover::trial_in_job;
 use crate::follow::{Control, Follower, Options};
@@ -117,8 +118,18 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         }
     };
     let (news, heard) = channel(QUEUE);
-    let desk = Desk::new(news).with_servers(servers.remote.clone());
-    let steering = Steering { helm: Box::new(desk), news: heard };
+    let desk = Desk::new(news.clone()).with_servers(servers.remote.clone());
+    // One job of our own can be steered from here, too.
+    let only = match args.dirs.as_slice() {
+        [only] => Some(trial_in_job(only).map_or_else(|| only.clone(), |(job, _)| job.to_path_buf())),
+        _ => None,
+    };
+    let linked = only.and_then(|dir| Linked::begin(dir, desk.clone(), news).ok());
+    let helm: Box<dyn Helm> = match linked {
+        Some(linked) => Box::new(linked),
+        None => Box::new(desk),
+    };
+    let steering = Steering { helm, news: heard };
     screen::code(watch(
         common,
         Watched {

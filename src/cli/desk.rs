@@ -137,7 +137,16 @@ impl Helm for Desk {
             }),
             Order::Abort(abort) => self.aside(move |shared| shared.abort(*abort)),
             Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
-            Order::Slots(_) | Order::CancelTrial(_) | Order::Drain | Order::Cancel | Order::Hurry => {
+            Order::Slots(_)
+            | Order::Pause
+            | Order::Resume
+            | Order::CancelTrial(_)
+            | Order::CancelTrials(_)
+            | Order::First(_)
+            | Order::TakeHelm
+            | Order::Drain
+            | Order::Cancel
+            | Order::Hurry => {
                 let _ = self.0.news.try_send(News::Refused("only the screen of the owner can".to_string()));
             }
         }

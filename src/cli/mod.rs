@@ -4,6 +4,7 @@ pub mod attach;
 pub mod classes;
 pub mod clean;
 pub mod compare;
+pub mod ctl;
 pub mod demo;
 pub mod desk;
 pub mod load;
@@ -123,6 +124,8 @@ pub enum Command {
     ResumePreview(resume_preview::ResumePreviewArgs),
     /// Stop a job in good order, audit what is left of it and mend that
     Stop(stop::StopArgs),
+    /// Steer a job that pilothouse runs here: pause, resume, drain, cancel, slots, order
+    Ctl(ctl::CtlArgs),
     /// List what dead trials left on this host, and remove it
     Clean(clean::CleanArgs),
 }
@@ -155,6 +158,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Requeue(args) => requeue::run(&args),
         Command::ResumePreview(args) => resume_preview::run(&args),
         Command::Stop(args) => stop::run(&args),
+        Command::Ctl(args) => ctl::run(&args),
         Command::Clean(args) => clean::run(&args),
     }
 }

@@ -8,8 +8,10 @@
 //! | [`owner`] | a thread that runs the job to its end, whoever watches |
 //! | [`preflight`] | what would fail every trial is said before the first |
 //! | [`headless`] | progress lines, signals, the report, the exit code |
+//! | [`detach`] | the run goes on without a terminal |
 //! | [`watched`] | the same job on a screen of its own, steered by keys |
 
+pub mod detach;
 pub mod headless;
 pub mod owner;
 pub mod pointers;
@@ -76,12 +78,29 @@ pub struct Run {
     /// Begin without a look at engine, images and disk
     #[arg(long, help_heading = "Job")]
     pub no_preflight: bool,
+    /// Begin nothing while less than GIB GiB are free where the job dir, or Docker's data, is; 0: never
+    /// mind
+    #[arg(long, value_name = "GIB", default_value = "1", value_parser = floor, help_heading = "Job")]
+    pub disk_floor: f64,
+    /// Fewer trials at a time while errors of their surroundings cluster, slowly more again; every change
+    /// is written into the journal
+    #[arg(long, help_heading = "Job")]
+    pub adaptive: bool,
     /// Seconds between two signs of life in the job's lease
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::attach::seconds, hide = true)]
     pub heartbeat: f64,
     /// The model servers, and who is told of alarms.
     #[command(flatten)]
     pub serving: super::servers::ServingArgs,
+}
+
+/// A size in GiB.
+///
+/// # Errors
+/// What is allowed.
+pub fn floor(text: &str) -> Result<f64, String> {
+    let size = text.parse::<f64>().ok().filter(|size| (0.0..=1_000_000.0).contains(size));
+    size.ok_or_else(|| "a number of GiB, 0 for none".to_string())
 }
 
 /// Runs it; gives the exit code.
@@ -165,6 +184,9 @@ fn terms(args: &Run, out: Output) -> Terms {
         preflight: !args.no_preflight,
         smoke: args.smoke,
         tell: Arc::new(move |line| out.say(line)),
+        // Of a checked size: no more than 2^50.
+        disk_floor: (args.disk_floor * (1u64 << 30) as f64) as u64,
+        adaptive: args.adaptive,
     }
 }
 

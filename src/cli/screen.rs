@@ -43,7 +43,7 @@ pub fn run(common: &Common, start: Start) -> u8 {
 /// The exit code of a screen that was left.
 pub fn code(left: Result<Left, TtyError>) -> u8 {
     match left {
-        Ok(Left::Quit | Left::Gone) => super::FINE,
+        Ok(Left::Quit | Left::Detached | Left::Gone) => super::FINE,
         Ok(Left::Signal(_)) => super::SIGNAL,
         Ok(Left::Fell) => super::FAULT,
         Err(error) => {

@@ -110,10 +110,15 @@ impl Note {
     }
 }
 
+/// The user that this process belongs to.
+pub fn user() -> String {
+    name_of(rustix::process::geteuid().as_raw())
+}
+
 /// Who acts: the login name and the host.
 pub fn operator() -> String {
     let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|v| std::env::var(v).ok().filter(|u| !u.is_empty()));
-    let user = user.unwrap_or_else(|| name_of(rustix::process::geteuid().as_raw()));
+    let user = user.unwrap_or_else(self::user);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = host.trim();
     if host.is_empty() { user } else { format!("{user}@{host}") }

@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep};
 
-use super::control::{Control, Wanted, Wishes, control};
+use super::adaptive::{Adapted, of_surroundings};
+use super::agents::Pool;
+use super::control::{Control, Named, Wanted, Wishes, control};
 use super::disk::Disk;
+use super::gate::{Floor, Gate, Turned};
+use super::health::{Asker, Event, Health, Manners};
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
 use super::trial::{Attempt, Places};
@@ -47,6 +51,16 @@ pub struct Finished {
     pub complete: bool,
 }
 
+/// An attempt that has ended, and why nothing could begin right after it, where it had not begun its work.
+struct Done {
+    trial: usize,
+    result: TrialResult,
+    held: Option<String>,
+}
+
+/// A trial is put back at most so often.
+const BACKS: u32 = 20;
+
 /// A job that has its directory and its lease, and is to be run.
 pub struct Job {
     plan: Plan,
@@ -54,13 +68,24 @@ pub struct Job {
     writer: Option<JobWriter>,
     places: Arc<dyn Places>,
     agents: HashMap<String, Arc<dyn Agent>>,
-    /// Permits for agents at work, by group.
-    permits: HashMap<Arc<str>, Arc<Semaphore>>,
+    /// Agent slots by group; those without a limit of their own share the last.
+    agent_slots: HashMap<Arc<str>, Arc<Pool>>,
+    other_agents: Arc<Pool>,
+    /// Rung when an agent takes or leaves a slot.
+    moved: Arc<Notify>,
+    manners: Manners,
+    /// Something failed for its surroundings: what was seen of them before is old.
+    distrust: bool,
+    /// When a gate was closed last.
+    last_closed: Option<Duration>,
+    /// How often trials were put back, and when their attempt began.
+    backs: HashMap<usize, u32>,
+    began: HashMap<usize, Duration>,
     policy: Policy,
     wishes: Wishes,
     beat: Duration,
     begin: Instant,
-    work: JoinSet<(usize, TrialResult)>,
+    work: JoinSet<Done>,
     /// Trials at work, with the way to stop each.
     stops: BTreeMap<usize, watch::Sender<bool>>,
     /// Directories of trials at work, and of those whose last attempt failed and that wait for the next.
@@ -114,16 +139,30 @@ impl Job {
         let retry = Retry { rules, overrides: config.override_error_policy.clone() };
         let slots = usize::try_from(config.n_concurrent_trials).unwrap_or(usize::MAX);
         let policy = Policy::new(plan.trials.len(), slots, retry);
-        let permit = |limit: u32| Arc::new(Semaphore::new(usize::try_from(limit).unwrap_or(1).max(1)));
-        let permits = plan.limits.iter().map(|(group, limit)| (Arc::clone(group), permit(*limit))).collect();
-        let names = plan.trials.iter().map(|t| t.config.trial_name.clone()).collect();
-        let (control, wishes) = control(names, &policy);
+        let moved: Arc<Notify> = Arc::default();
+        let pool = |limit: u32| Pool::new(usize::try_from(limit).unwrap_or(1), Arc::clone(&moved));
+        let agent_slots: HashMap<_, _> =
+            plan.limits.iter().map(|(group, limit)| (Arc::clone(group), pool(*limit))).collect();
+        let other_agents = Pool::new(usize::MAX, Arc::clone(&moved));
+        let named = |t: &Arc<PlannedTrial>| Named {
+            trial: t.config.trial_name.clone(),
+            task: [t.task.name.clone(), t.task.short_name().to_string()],
+        };
+        let names = plan.trials.iter().map(named).collect();
+        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
         let job = Job {
             plan,
             writer: Some(writer),
             places,
             agents,
-            permits,
+            agent_slots,
+            other_agents,
+            moved,
+            manners: Manners::default(),
+            distrust: false,
+            last_closed: None,
+            backs: HashMap::new(),
+            began: HashMap::new(),
             policy,
             wishes,
             // Half of it: one that is late must not look dead.
@@ -142,6 +181,14 @@ impl Job {
         self.policy.first_alone();
     }
 
+    /// What it does by itself while it runs.
+    pub fn mind(&mut self, manners: Manners) {
+        if let Some(pace) = manners.adaptive {
+            self.policy.adapt(pace);
+        }
+        self.manners = manners;
+    }
+
     /// Runs it to its end: until every trial is over, or until it is stopped and nothing runs. To end it
     /// early use its [`Control`]: dropping this future leaves trials without result.
     ///
@@ -149,11 +196,27 @@ impl Job {
     /// See [`RunError`]. Even then no environment of it is left.
     pub async fn run(mut self) -> Result<Finished, RunError> {
         let mut beaten = Instant::now();
+        let mut places = self.places.stores();
+        places.insert(0, (self.plan.dir(), "where the job dir is".to_string()));
+        let floor = Floor { bytes: self.manners.disk_floor, places };
+        let mut health = Health::begin(Arc::clone(&self.places), floor);
         loop {
-            for order in self.policy.orders(self.begin.elapsed()) {
-                self.obey(order).await;
+            let now = self.begin.elapsed();
+            if std::mem::take(&mut self.distrust) {
+                health.distrust();
             }
-            self.wishes.tell(&self.policy);
+            if let Some(adapted) = self.policy.recover(now) {
+                self.adapted(adapted).await;
+            }
+            // Nothing begins on an old look.
+            let ready = self.policy.ready(now);
+            let looking = ready && self.failed.is_none() && !health.fresh();
+            if ready && !looking {
+                for order in self.policy.orders(now) {
+                    self.obey(order, health.asker()).await;
+                }
+            }
+            self.wishes.tell(&self.policy, counts(&self.agent_slots, &self.other_agents));
             if self.work.is_empty() && (self.policy.is_over() || self.failed.is_some()) {
                 break;
             }
@@ -166,15 +229,26 @@ impl Job {
                 let flushed = self.write(JobWriter::flush).await;
                 self.check(flushed);
             }
-            let due = self.policy.due().map(|at| at.saturating_sub(self.begin.elapsed()));
+            // While a look is waited for it is what wakes: what is due stays due.
+            let due = self.policy.due().filter(|_| !looking).map(|at| at.saturating_sub(self.begin.elapsed()));
             let flush = self.flush_due().filter(|_| self.failed.is_none());
             let beat = self.beat.saturating_sub(beaten.elapsed());
             let wake = [due, flush].into_iter().flatten().fold(beat, Duration::min);
             tokio::select! {
                 Some(done) = self.work.join_next(), if !self.work.is_empty() => self.ended(done).await,
                 wanted = self.wishes.next() => self.want(&wanted).await,
+                seen = health.next() => {
+                    for (gate, why) in seen.gates {
+                        self.turn(gate, why.as_deref()).await;
+                    }
+                }
+                () = self.moved.notified() => {}
                 () = sleep(wake) => {}
             }
+        }
+        drop(health);
+        for closed in self.policy.closed() {
+            self.tell(Event::Opened(closed, Stamp::now(), true)).await;
         }
         self.wishes.close();
         self.close().await
@@ -244,7 +318,36 @@ impl Job {
         }
     }
 
-    async fn obey(&mut self, order: Order) {
+    /// Says what it did by itself, in its log and to whoever hears.
+    async fn tell(&mut self, event: Event) {
+        let line = event.words();
+        tracing::info!("{line}");
+        if let Some(hear) = &self.manners.hear {
+            hear(&event);
+        }
+        if self.failed.is_none() {
+            let logged = self.write(move |writer| writer.log(&line)).await;
+            self.check(logged);
+        }
+    }
+
+    async fn adapted(&mut self, adapted: Adapted) {
+        self.tell(Event::Adapted(adapted)).await;
+    }
+
+    async fn turn(&mut self, gate: Gate, why: Option<&str>) {
+        let turned = self.policy.gate(gate, why, Stamp::now());
+        if why.is_some() || turned.is_some() {
+            self.last_closed = Some(self.begin.elapsed());
+        }
+        match turned {
+            Some(Turned::Closed(closed)) => self.tell(Event::Closed(closed)).await,
+            Some(Turned::Opened(closed)) => self.tell(Event::Opened(closed, Stamp::now(), false)).await,
+            None => {}
+        }
+    }
+
+    async fn obey(&mut self, order: Order, asker: Asker) {
         let (Order::Begin(trial) | Order::Again(trial, _)) = order;
         let Some(planned) = self.plan.trials.get(trial).map(Arc::clone) else { return };
         let begun = match self.failed {
@@ -265,10 +368,17 @@ impl Job {
         let disk = Disk::new(folder);
         self.disks.insert(trial, disk.clone());
         let (places, scrub) = (Arc::clone(&self.places), self.plan.scrub.clone());
-        let permits = planned.group.as_ref().and_then(|group| self.permits.get(group)).map(Arc::clone);
+        let agents = planned.group.as_ref().and_then(|group| self.agent_slots.get(group));
+        let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
-        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, permits, ledger };
-        self.work.spawn(async move { (trial, attempt.run().await) });
+        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger };
+        self.began.insert(trial, self.begin.elapsed());
+        self.work.spawn(async move {
+            let result = attempt.run().await;
+            // What had not begun may have failed for what a gate is about: looked at right then.
+            let held = if unbegun(&result) { asker.look().await } else { None };
+            Done { trial, result, held }
+        });
     }
 
     async fn folder(&mut self, order: Order, planned: &Arc<PlannedTrial>) -> Result<TrialFolder, WriteError> {
@@ -286,12 +396,38 @@ impl Job {
         self.write(move |writer| writer.begin_trial(&planned.config, &planned.lock, modes, now)).await
     }
 
-    async fn ended(&mut self, done: Result<(usize, TrialResult), JoinError>) {
-        let (trial, result) = match done {
+    /// Puts a trial back whose attempt had not begun its work and failed while a gate was closed.
+    async fn put_back(&mut self, done: &Done) -> bool {
+        let began = self.began.remove(&done.trial);
+        let closed = self.last_closed.zip(began).is_some_and(|(closed, began)| closed >= began);
+        let why = match &done.held {
+            Some(why) => why.clone(),
+            None if closed && unbegun(&done.result) => "what it needs was away meanwhile".to_string(),
+            None => return false,
+        };
+        let times = self.backs.entry(done.trial).or_default();
+        *times += 1;
+        if *times > BACKS || self.failed.is_some() || !self.policy.put_back(done.trial) {
+            return false;
+        }
+        if let Some(disk) = self.disks.get(&done.trial).cloned() {
+            let put = self.write(move |writer| disk.here(|folder| writer.put_back(folder, Stamp::now()))).await;
+            self.check(put);
+        }
+        self.tell(Event::PutBack(done.result.trial_name.clone(), why)).await;
+        true
+    }
+
+    async fn ended(&mut self, done: Result<Done, JoinError>) {
+        let done = match done {
             Ok(done) => done,
             Err(e) => return self.fail(RunError::Trial(e.to_string())),
         };
-        self.stops.remove(&trial);
+        self.stops.remove(&done.trial);
+        if self.put_back(&done).await {
+            return;
+        }
+        let Done { trial, result, .. } = done;
         let kinds: Vec<String> = result.exceptions().map(|e| e.exception_type.clone()).collect();
         let graded = result.reward_valid();
         let line = format!("Trial {} ended: {}", result.trial_name, kinds.first().map_or("no exception", |k| k));
@@ -303,14 +439,29 @@ impl Job {
             let written = self.write(end).await;
             self.check(written);
         }
-        if self.policy.ended(trial, &kinds, graded, self.begin.elapsed()) == Next::Over {
+        let now = self.begin.elapsed();
+        self.distrust |= of_surroundings(&kinds);
+        if let Some(adapted) = self.policy.learn(trial, &kinds, now) {
+            self.adapted(adapted).await;
+        }
+        if self.policy.ended(trial, &kinds, graded, now) == Next::Over {
             self.disks.remove(&trial);
         }
     }
 
     async fn want(&mut self, wanted: &Wanted) {
         if let Some(slots) = wanted.slots {
-            self.policy.set_slots(slots);
+            self.policy.set_slots(slots, self.begin.elapsed());
+        }
+        if let Some(agents) = wanted.agents {
+            self.agent_slots.values().chain([&self.other_agents]).for_each(|pool| pool.set(agents));
+        }
+        if let Some(pause) = wanted.pause {
+            self.policy.pause(pause);
+        }
+        self.policy.first(&wanted.first);
+        for (gate, why) in &wanted.gates {
+            self.turn(*gate, why.as_deref()).await;
         }
         let mut stop = wanted.stop.map(|stop| self.policy.stop(stop)).unwrap_or_default();
         stop.extend(wanted.cancel.iter().copied().filter(|t| self.policy.cancel(*t)));
@@ -330,6 +481,22 @@ impl Job {
             self.check(noted);
         }
     }
+}
+
+/// Whether an attempt failed before its environment stood: nothing of its work had begun.
+fn unbegun(result: &TrialResult) -> bool {
+    let failed = result.exception_info.as_ref().is_some_and(|e| of_surroundings(&[&e.exception_type]));
+    failed && result.agent_setup.is_none() && result.agent_execution.is_none()
+}
+
+/// Agents that may work at a time, where that is limited, and that do. Of several limits the sum.
+fn counts(groups: &HashMap<Arc<str>, Arc<Pool>>, others: &Pool) -> (Option<usize>, usize) {
+    let all: Vec<_> = groups.values().map(|pool| pool.counts()).collect();
+    let (limit, at_work) = others.counts();
+    let limited = limit < Semaphore::MAX_PERMITS;
+    let limits = all.iter().map(|(limit, _)| *limit).reduce(|a, b| a + b);
+    let agents = if limited { Some(limits.unwrap_or(limit)) } else { limits };
+    (agents, at_work + all.iter().map(|(_, at_work)| at_work).sum::<usize>())
 }
 
 /// The agents of a plan, by name.

@@ -1,13 +1,14 @@
 //! Containers for the trials of a job: images pulled or built, one network for all of them or one each.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::limits::{duration, effective};
 use super::mounts;
 use super::plan::{Plan, PlanError, PlannedTrial};
-use super::trial::{Ask, Places};
+use super::trial::{Ask, Check, Places};
 use crate::environment::docker::{
     BuildSpec, ContainerSpec, DockerEngine, DockerEnvironment, ImageNews, ImageSource, Isolation, JobNetwork,
     NetworkChoice, Pulled, ownership_refusal, proxy_variables,
@@ -249,6 +250,16 @@ impl DockerPlaces {
 }
 
 impl Places for DockerPlaces {
+    fn check(&self) -> Check<'_> {
+        Box::pin(self.engine.ping())
+    }
+
+    fn stores(&self) -> Vec<(PathBuf, String)> {
+        let root = PathBuf::from(&self.engine.facts().root_dir);
+        let here = self.engine.address().is_local() && root.is_dir();
+        here.then(|| (root, "where Docker keeps its data".to_string())).into_iter().collect()
+    }
+
     fn place(&self, ask: Ask<'_>) -> Result<Box<dyn Environment>, EnvError> {
         let planned = ask.planned;
         let (task, over) = (&planned.task.config.environment, &planned.config.environment);

@@ -10,17 +10,24 @@
 //! | [`docker`] | containers for trials: images pulled or built, networks, limits, what differs from Harbor |
 //! | [`dispatcher`] | the job: starts trials, writes what becomes of them, obeys its [`Control`] |
 //! | [`control`] | what is wished of it while it runs |
+//! | [`gate`], `health` | why nothing begins now: engine, disks, endpoint; looked at before each begin |
+//! | [`adaptive`] | pure: fewer trials at a time while their surroundings fail |
+//! | `agents` | agent slots, apart from the trial slots |
 //!
 //! A result is written once, by the dispatcher, which alone holds the job's writer. Limits run on the
 //! monotonic clock; the wall clock is only written down. Nothing waits for a disk on a thread that keeps
 //! deadlines.
 
+pub mod adaptive;
+mod agents;
 mod collect;
 pub mod control;
 mod disk;
 pub mod dispatcher;
 pub mod docker;
 mod extra;
+pub mod gate;
+mod health;
 mod limits;
 mod mounts;
 mod part;
@@ -31,9 +38,11 @@ mod start;
 mod steps;
 pub mod trial;
 
-pub use control::{Control, Status};
+pub use control::{Control, Standing, Status};
 pub use dispatcher::{Finished, Job, RunError};
 pub use docker::DockerPlaces;
+pub use gate::Gate;
+pub use health::{Event, Hear, Manners};
 pub use plan::{Plan, PlanError, PlannedTrial};
 pub use settings::Settings;
 pub use trial::{LocalPlaces, Places};

@@ -43,13 +43,10 @@ impl Attempt {
         let (task, config) = (&*planned.task, &planned.config);
         let what = "Agent execution";
         // Before the clock starts: the wait for a permit is nobody's time.
-        let _permit = match &self.permits {
-            Some(permits) => tokio::select! {
-                biased;
-                () = stopped(&mut self.cancel) => return Err(Raised::cancelled(what)),
-                permit = Arc::clone(permits).acquire_owned() => permit.ok(),
-            },
-            None => None,
+        let _slot = tokio::select! {
+            biased;
+            () = stopped(&mut self.cancel) => return Err(Raised::cancelled(what)),
+            slot = self.agents.take() => slot,
         };
         part.agent_execution = begun();
         part.agent_result = Some(AgentResult::default());

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::agents::Pool;
 use super::disk::Disk;
 use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
 use super::part::Part;
@@ -15,7 +16,7 @@ use super::plan::PlannedTrial;
 use super::start::{healthy, start};
 use crate::agent::{Agent, Stage};
 use crate::environment::local::LocalEnvironment;
-use crate::environment::{EnvError, Environment, Ledger, Mount, Trouble};
+use crate::environment::{Act, EnvError, Environment, Ledger, Mount, Trouble};
 use crate::harbor::task::{host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
@@ -49,7 +50,22 @@ pub trait Places: Send + Sync {
     /// # Errors
     /// What of the trial it can not give.
     fn place(&self, ask: Ask<'_>) -> Result<Box<dyn Environment>, EnvError>;
+
+    /// Whether environments can be had now, asked before trials begin and now and then. Nothing begins
+    /// while they can not.
+    fn check(&self) -> Check<'_> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Directories on this machine where environments keep their data, each with what lies there, in
+    /// words: disks that can get full.
+    fn stores(&self) -> Vec<(PathBuf, String)> {
+        Vec::new()
+    }
 }
+
+/// Whether environments can be had: why not, else.
+pub type Check<'a> = Act<'a, ()>;
 
 /// Scratch directories on this machine, without any isolation.
 #[derive(Debug, Clone)]
@@ -71,6 +87,10 @@ impl Places for LocalPlaces {
         let scratch = self.root.join(&ask.planned.config.trial_name);
         Ok(Box::new(LocalEnvironment::new(scratch, ask.mounts, ask.env)))
     }
+
+    fn stores(&self) -> Vec<(PathBuf, String)> {
+        vec![(self.root.clone(), "for scratch directories".to_string())]
+    }
 }
 
 /// One attempt, to be run.
@@ -81,8 +101,8 @@ pub(super) struct Attempt {
     pub disk: Disk,
     pub cancel: watch::Receiver<bool>,
     pub scrub: Scrub,
-    /// Permits for agents at work, where the job limits them.
-    pub permits: Option<Arc<Semaphore>>,
+    /// Slots for agents at work.
+    pub agents: Arc<Pool>,
     pub ledger: Ledger,
 }
 

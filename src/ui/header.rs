@@ -138,15 +138,26 @@ fn stopping(model: &Model) -> bool {
 
 /// The trial slots of a job that this process runs: `4/4 running, n 4`.
 fn slots(model: &Model, pen: Pen) -> Option<Piece> {
-    let crew = model.steer.crew.filter(|_| model.steer.holds())?;
+    let crew = model.steer.at_work()?;
     let n = model.steer.wanted.unwrap_or(crew.slots);
     let compact = model.room() == Room::Compact;
     let running = crew.running + crew.waiting;
     let (text, style) = match crew.stopping {
+        Stopping::No if crew.paused && compact => ("paused".to_string(), pen.alarm()),
+        Stopping::No if crew.paused => (format!("paused, {running} running, n {n}"), pen.alarm()),
+        Stopping::No if !model.steer.shut.is_empty() && compact => (format!("waits, n {n}"), pen.alarm()),
+        Stopping::No if !model.steer.shut.is_empty() => (format!("waits, {running} running, n {n}"), pen.alarm()),
         Stopping::No if compact => (format!("n {n}"), pen.text()),
         // Fewer slots than trials at work: the fraction would be nonsense.
         Stopping::No if running > n => (format!("{running} running, n {n}"), pen.strong()),
-        Stopping::No => (format!("{running}/{n} slots"), pen.text()),
+        Stopping::No => match (crew.limit, crew.settled, crew.agents) {
+            (Some(limit), true, _) => (format!("{running}/{n} slots, settled at {limit}"), pen.strong()),
+            (Some(limit), false, _) => (format!("{running}/{n} slots, at most {limit} now"), pen.strong()),
+            (None, _, Some((agents, at_work))) => {
+                (format!("{running}/{n} slots, {at_work}/{agents} agents"), pen.text())
+            }
+            (None, _, None) => (format!("{running}/{n} slots"), pen.text()),
+        },
         Stopping::Draining => (format!("draining, {running} to end"), pen.strong()),
         Stopping::Cancelling => (format!("stopping, {running} to end"), pen.alarm()),
         Stopping::Hurrying => (format!("stopping at once, {running} to end"), pen.alarm()),

@@ -9,7 +9,7 @@ use super::fit::{Piece, cut, left, piece, right, spread, width, wrap_words};
 use super::pane;
 use super::style::Pen;
 use crate::app::action::{Action, Context, Spec, available};
-use crate::app::helm::Side;
+use crate::app::helm::{Hand, Side};
 use crate::app::model::{Model, Room, View};
 use crate::app::overlay::{Menu, Overlay, Palette, PromptKind};
 
@@ -102,11 +102,24 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
         (View::Replay | View::Triage, _) => piece("", pen.dim(), 1),
         (_, Side::Owner) if !model.steer.holds() => piece("job over: q leaves", pen.strong(), 0),
         (_, Side::Owner) => piece(if pen.look.ascii { "* owner" } else { "● owner" }, pen.good(), 0),
+        _ if model.steer.linked() && model.steer.hand == Hand::Mine => {
+            piece(if pen.look.ascii { "* steering" } else { "● steering" }, pen.good(), 0)
+        }
         _ => piece("read-only", pen.dim(), 1),
     };
-    if context == Context::List && model.steer.holds() {
+    let steers = model.steer.holds() || model.steer.linked();
+    if context == Context::List && steers && matches!(model.steer.hand, Hand::Other(_)) {
+        pieces.push(piece("H steer", pen.strong(), 1));
+    } else if context == Context::List && model.steer.linked() && model.steer.hand == Hand::Nobody {
+        pieces.push(piece("H steer", pen.dim(), 1));
+    } else if context == Context::List && steers {
+        let paused = model.steer.crew.is_some_and(|c| c.paused);
+        pieces.push(piece(if paused { "p resume" } else { "p pause" }, pen.dim(), 1));
         pieces.push(piece("+ - slots", pen.dim(), 1));
         pieces.push(piece("X cancel", pen.dim(), 1));
+        if model.steer.holds() {
+            pieces.push(piece("d detach", pen.dim(), 2));
+        }
     }
     let line = spread(pieces, vec![owner], "  ", columns, pen);
     frame.render_widget(line, area);

@@ -89,6 +89,7 @@ fn list_row(model: &Model, row: &Row, pen: Pen, columns: usize) -> Line<'static>
 pub fn mark(model: &Model, row: &Row) -> &'static str {
     match &row.id {
         RowId::Trial(key) if model.marked.contains(key) => "#",
+        id @ RowId::Slot(..) if model.marked_slots.contains(id) => "#",
         _ => " ",
     }
 }

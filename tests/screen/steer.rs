@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use pilothouse::app::effect::Effect;
-use pilothouse::app::helm::{Audit, Crew, Finding, News, Order, Over, Side, Signal, Stopping, Survey, Waiting, Way};
+use pilothouse::app::helm::{
+    Audit, Crew, Finding, Hand, News, Order, Over, Shut, Side, Signal, Stopping, Survey, Waiting, Way,
+};
 use pilothouse::app::key::Key;
 use pilothouse::app::message::Msg;
 use pilothouse::app::model::{Model, View};
@@ -16,7 +18,7 @@ use super::{build, check, check_at, screen};
 const KEY: JobKey = JobKey(0);
 
 fn crew() -> Crew {
-    Crew { slots: 10, running: 9, waiting: 1, queued: 5, ended: 11, stopping: Stopping::No }
+    Crew { slots: 10, running: 9, waiting: 1, queued: 5, ended: 11, ..Crew::default() }
 }
 
 /// The screen of the process that runs the job.
@@ -173,6 +175,153 @@ fn slots_go_up_and_down_and_say_where_they_can_not() {
     tell(&mut model, News::Crew(Crew { stopping: Stopping::Draining, ..crew() }));
     assert!(orders(&press(&mut model, Key::Char('+'))).is_empty());
     assert!(model.notice.as_ref().unwrap().text.contains("drains"));
+}
+
+/// The screen of somebody who is linked to the process that runs the job.
+fn linked(size: (u16, u16), hand: Hand) -> Model {
+    let mut model = attached(size);
+    tell(&mut model, News::Crew(crew()));
+    tell(&mut model, News::Hand(hand));
+    model.notice = None;
+    model
+}
+
+#[test]
+fn what_holds_everything_up_is_said() {
+    check("own-paused", |size| {
+        let mut model = owner(size);
+        tell(&mut model, News::Crew(Crew { paused: true, ..crew() }));
+        model
+    });
+    check("own-gate", |size| {
+        let mut model = owner(size);
+        let since = now().checked_sub(jiff::SignedDuration::from_secs(95)).ok();
+        let why = "no engine at unix:///var/run/docker.sock: connection refused".to_string();
+        tell(&mut model, News::Shut(vec![Shut { gate: "docker".into(), why, since }]));
+        model
+    });
+    check_at("own-adaptive", (120, 40), |size| {
+        let mut model = owner(size);
+        tell(&mut model, News::Crew(Crew { running: 3, limit: Some(3), settled: true, ..crew() }));
+        model
+    });
+    check_at("own-agents", (120, 40), |size| {
+        let mut model = owner(size);
+        tell(&mut model, News::Crew(Crew { agents: Some((4, 4)), ..crew() }));
+        model
+    });
+    let mut model = owner((120, 40));
+    let shut = Shut { gate: "disk".into(), why: "12 MiB free".into(), since: None };
+    tell(&mut model, News::Shut(vec![shut]));
+    assert_eq!(model.derived.attention[0].text, "nothing begins: disk: 12 MiB free");
+    tell(&mut model, News::Shut(Vec::new()));
+    assert!(model.derived.attention.iter().all(|item| !item.text.contains("nothing begins")));
+}
+
+#[test]
+fn a_job_is_paused_and_resumed_by_one_key() {
+    let mut model = owner((120, 40));
+    assert!(matches!(orders(&press(&mut model, Key::Char('p')))[..], [Order::Pause]));
+    assert!(model.notice.as_ref().unwrap().text.contains("5 wait; p goes on"));
+    tell(&mut model, News::Crew(Crew { paused: true, ..crew() }));
+    assert!(matches!(orders(&press(&mut model, Key::Char('p')))[..], [Order::Resume]));
+    tell(&mut model, News::Crew(Crew { stopping: Stopping::Draining, ..crew() }));
+    assert!(orders(&press(&mut model, Key::Char('p'))).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("drains"));
+}
+
+#[test]
+fn the_marked_go_first_or_are_cancelled() {
+    let mut model = owner((120, 40));
+    // What runs can not go first; of the queue the selected one, or the marked ones.
+    select(&mut model, "build-pov-ray");
+    assert!(orders(&press(&mut model, Key::Char('u'))).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("nothing that has not begun"));
+    select(&mut model, "dna-assembly");
+    let first = press(&mut model, Key::Char('u'));
+    assert!(matches!(orders(&first)[..], [Order::First(tasks)] if *tasks == ["dna-assembly"]), "{first:?}");
+    press(&mut model, Key::Char(' '));
+    assert_eq!(model.marked_slots.len(), 1);
+    select(&mut model, "build-pov-ray");
+    let first = press(&mut model, Key::Char('u'));
+    assert!(matches!(orders(&first)[..], [Order::First(tasks)] if *tasks == ["dna-assembly"]), "{first:?}");
+    assert!(model.marked_slots.is_empty());
+    let mark = |model: &mut Model| {
+        for task in ["build-pov-ray", "qemu-startup", "fix-git"] {
+            select(model, task);
+            keys(model, &[Key::Char(' ')]);
+        }
+    };
+    check("own-cancel-many", |size| {
+        let mut model = owner(size);
+        mark(&mut model);
+        keys(&mut model, &[Key::Char('X')]);
+        model
+    });
+    mark(&mut model);
+    keys(&mut model, &[Key::Char('X')]);
+    assert!(orders(&press(&mut model, Key::Enter)).is_empty(), "the focus is on the harmless answer");
+    keys(&mut model, &[Key::Char('X'), Key::Down]);
+    let done = press(&mut model, Key::Enter);
+    let [Order::CancelTrials(names)] = orders(&done)[..] else { panic!("{done:?}") };
+    assert_eq!(names.len(), 2, "what has ended is left alone: {names:?}");
+    assert_eq!(model.marked.len(), 1);
+}
+
+#[test]
+fn the_run_is_left_to_itself_by_one_key() {
+    let mut model = owner((120, 40));
+    assert!(matches!(press(&mut model, Key::Char('d'))[..], [Effect::Detach]));
+    // Where it may not outlive a logout it asks.
+    let kills = "the login manager ends your processes at logout (KillUserProcesses=yes)";
+    check("own-detach", |size| {
+        let mut model = owner(size);
+        model.steer.logout = Some(kills.to_string());
+        keys(&mut model, &[Key::Char('d')]);
+        model
+    });
+    model.steer.logout = Some(kills.to_string());
+    assert!(press(&mut model, Key::Char('d')).is_empty());
+    assert!(press(&mut model, Key::Enter).is_empty() && model.overlay.is_none());
+    keys(&mut model, &[Key::Char('d'), Key::Down]);
+    assert!(matches!(press(&mut model, Key::Enter)[..], [Effect::Detach]));
+    // It can be left so from the question about leaving, too.
+    model.steer.logout = None;
+    keys(&mut model, &[Key::Char('q'), Key::Down]);
+    assert!(matches!(press(&mut model, Key::Enter)[..], [Effect::Detach]));
+    let mut model = attached((120, 40));
+    assert!(press(&mut model, Key::Char('d')).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("another process"));
+}
+
+#[test]
+fn one_who_looks_on_steers_once_the_helm_is_taken() {
+    check("linked", |size| linked(size, Hand::Other("ann@node7 on the owner's screen".into())));
+    check_at("linked-steering", (120, 40), |size| linked(size, Hand::Mine));
+    let mut model = linked((120, 40), Hand::Other("ann@node7".into()));
+    select(&mut model, "build-pov-ray");
+    for key in ['+', '-', 'X', 'p', 'u'] {
+        assert!(orders(&press(&mut model, Key::Char(key))).is_empty(), "{key}");
+        assert!(model.notice.take().unwrap().text.contains("ann@node7 steers"), "{key}");
+    }
+    assert!(matches!(orders(&press(&mut model, Key::Char('H')))[..], [Order::TakeHelm]));
+    tell(&mut model, News::Hand(Hand::Mine));
+    assert!(model.notice.as_ref().unwrap().text.contains("this screen steers now"));
+    assert!(matches!(orders(&press(&mut model, Key::Char('+')))[..], [Order::Slots(11)]));
+    assert!(orders(&press(&mut model, Key::Char('H'))).is_empty(), "it steers already");
+    // The one who steered is told; nobody steers what can not be heard any more.
+    tell(&mut model, News::Hand(Hand::Other("bob@node9".into())));
+    assert!(model.notice.as_ref().unwrap().text.contains("bob@node9 steers now"));
+    tell(&mut model, News::Unlinked);
+    assert!(orders(&press(&mut model, Key::Char('H'))).is_empty());
+    assert!(model.notice.as_ref().unwrap().text.contains("attached read-only"));
+    // Leaving asks nothing: the job runs elsewhere.
+    assert!(matches!(press(&mut model, Key::Ctrl('c'))[..], [Effect::Quit]));
+    let mut owner = owner((120, 40));
+    tell(&mut owner, News::Hand(Hand::Mine));
+    tell(&mut owner, News::Hand(Hand::Other("ann@node7".into())));
+    assert!(owner.notice.as_ref().unwrap().text.contains("H takes the helm back"));
+    assert!(orders(&press(&mut owner, Key::Char('+'))).is_empty());
 }
 
 #[test]

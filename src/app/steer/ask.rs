@@ -24,8 +24,12 @@ pub enum Ask {
     Cancel(TrialKey),
     /// Stop this job?
     Stop(JobKey),
+    /// Cancel these trials?
+    CancelMany(Vec<TrialKey>),
     /// Leave the screen that runs the job?
     Leave,
+    /// Leave the job to itself, though it may not outlive a logout?
+    Detach,
     /// Mend this finding of the audit, or all that can be mended?
     Mend(Option<usize>),
     /// Say one thing of many trials?
@@ -51,6 +55,8 @@ pub enum Deed {
     Send(Signal),
     /// Leave the screen.
     Leave,
+    /// Leave the screen; the job goes on.
+    Detach,
     /// Mend.
     Mend,
     /// Say it.
@@ -173,6 +179,13 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
         }
         (Ask::Bulk, Deed::Say) => triage::bulk::say(model),
         (_, Deed::Leave) => vec![Effect::Quit],
+        (_, Deed::Detach) => vec![Effect::Detach],
+        (Ask::CancelMany(keys), Deed::CancelTrial) => {
+            let names: Vec<String> = super::crowd::still(model, keys).map(|row| row.name.to_string()).collect();
+            model.marked.retain(|key| !keys.contains(key));
+            notice(model, format!("cancelling {}", trials(names.len())));
+            vec![Effect::Helm(Order::CancelTrials(names))]
+        }
         (Ask::Cancel(key), Deed::CancelTrial) => {
             notice(model, format!("cancelling {}", key.trial));
             vec![Effect::Helm(Order::CancelTrial(key.trial.to_string()))]
@@ -210,7 +223,9 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
             Side::Owner => own(model, false),
             _ => stop::content(model, *key),
         },
+        Ask::CancelMany(keys) => super::crowd::content(model, keys),
         Ask::Leave => own(model, true),
+        Ask::Detach => detach(model),
         Ask::Mend(which) => stop::mend_content(model, *which),
         Ask::Bulk => triage::bulk::content(model),
         Ask::Abort(target) => request::content(model, target),
@@ -304,6 +319,16 @@ fn left(row: &Row, trial: &Trial, now: Stamp) -> Option<f64> {
     }
 }
 
+fn detach(model: &Model) -> Content {
+    let mut out = Content { title: "leave the job to itself?".to_string(), ..Content::default() };
+    out.say(Tone::Strong, "It may not outlive your logout.");
+    out.say(Tone::Plain, model.steer.logout.clone().unwrap_or_default());
+    out.say(Tone::Dim, "Closing this terminal does it no harm.");
+    out.offer(Deed::Keep, "stay", "");
+    out.offer(Deed::Detach, "detach", "the run goes on without a screen until then");
+    out
+}
+
 fn own(model: &Model, leave: bool) -> Content {
     let mut out = Content::default();
     let crew = model.steer.crew.unwrap_or_default();
@@ -331,8 +356,8 @@ fn own(model: &Model, leave: bool) -> Content {
         out.say(
             Tone::Plain,
             format!(
-                "This screen runs the job: it can not be left while trials run. From another terminal, \
-                 pilothouse attach {dir} shows it, too."
+                "This process runs the job. Detached, it goes on without a screen; pilothouse attach {dir} shows it \
+                 again, from any terminal."
             ),
         );
     }
@@ -355,6 +380,10 @@ fn own(model: &Model, leave: bool) -> Content {
         Stopping::Cancelling | Stopping::Hurrying => "wait",
     };
     out.offer(Deed::Keep, keep, "");
+    if leave {
+        let price = model.steer.logout.clone().unwrap_or_else(|| "the run goes on without a screen".to_string());
+        out.offer(Deed::Detach, "detach", price);
+    }
     if stopping == Stopping::No {
         let longest = rows
             .iter()

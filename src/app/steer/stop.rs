@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::super::action::Action;
 use super::super::effect::Effect;
-use super::super::helm::{Audit, Finding, News, Order, Over, Place, Side, Signal, Stopping, Survey, Waiting};
+use super::super::helm::{Audit, Finding, Hand, News, Order, Over, Place, Side, Signal, Stopping, Survey, Waiting};
 use super::super::model::{Model, View};
 use super::super::overlay::Overlay;
 use super::super::update::notice;
-use super::ask::{Ask, Asking, Content, Deed, Tone, names};
+use super::ask::{Ask, Asking, Content, Deed, Offer, Tone, names};
 use crate::job::{JobKey, Stamp};
 
 /// A stop from its first question to the last thing that was mended.
@@ -344,6 +344,12 @@ pub fn content(model: &Model, key: JobKey) -> Content {
                 out.offer(Deed::Send(way.signal), format!("stop with {}", way.signal.word()), way.price.clone());
             }
         }
+    }
+    // With the helm it need not be a signal.
+    let crew = model.steer.crew.filter(|c| model.steer.linked() && c.stopping == Stopping::No);
+    if let Some(crew) = crew.filter(|_| model.steer.hand == Hand::Mine) {
+        let price = format!("let {} running finish; {} will not begin", crew.running, crew.queued);
+        out.offers.insert(1.min(out.offers.len()), Offer { deed: Deed::Drain, label: "drain".to_string(), price });
     }
     out
 }

@@ -83,6 +83,8 @@ impl Place {
             preflight: true,
             smoke: false,
             tell: Arc::new(move |line| out.say(line)),
+            disk_floor: 0,
+            adaptive: false,
         }
     }
 }

@@ -104,6 +104,8 @@ pub struct Ears {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// The run was left to itself: keys of the terminal mean others.
+    detached: Option<Signal>,
 }
 
 impl Ears {
@@ -116,18 +118,52 @@ impl Ears {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
+            detached: None,
         })
+    }
+
+    /// From now on what is typed on the terminal is for somebody else: Ctrl-C and Ctrl-Z there neither
+    /// stop the run nor hold it up. A signal that a process sends counts as before.
+    ///
+    /// # Errors
+    /// Those of installing a signal handler.
+    pub fn detach(&mut self) -> std::io::Result<()> {
+        self.detached = Some(signal(SignalKind::from_raw(rustix::process::Signal::TSTP.as_raw()))?);
+        Ok(())
     }
 
     /// The next signal that asks for an end. A lost terminal does not: the run goes on.
     async fn hear(&mut self) -> &'static str {
         loop {
             tokio::select! {
-                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.interrupt.recv() => {
+                    if self.detached.is_some() && in_the_foreground() {
+                        tracing::info!("SIGINT from the terminal that was left: not for this run");
+                        continue;
+                    }
+                    return "SIGINT";
+                }
+                () = typed(&mut self.detached) => {}
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.hangup.recv() => tracing::info!("SIGHUP: the run goes on without a terminal"),
             }
         }
+    }
+}
+
+/// Whether this process group has the terminal: a key there reaches it.
+fn in_the_foreground() -> bool {
+    let tty = std::fs::File::open("/dev/tty");
+    tty.is_ok_and(|tty| rustix::termios::tcgetpgrp(&tty).is_ok_and(|group| group == rustix::process::getpgrp()))
+}
+
+/// Takes a Ctrl-Z in, and does nothing about it.
+async fn typed(stop: &mut Option<Signal>) {
+    match stop {
+        Some(stop) => {
+            let _ = stop.recv().await;
+        }
+        None => std::future::pending().await,
     }
 }
 

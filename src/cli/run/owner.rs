@@ -11,12 +11,19 @@ use tokio::sync::oneshot;
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
 use super::resume::Taken;
 use crate::audit::scratch;
+use crate::cli::ctl::helm::HelmOf;
+use crate::cli::ctl::scribe::Scribe;
+use crate::cli::ctl::server::{Port, Ship};
 use crate::environment::OwnerLabel;
 use crate::environment::docker::{DockerEngine, Isolation};
 use crate::harbor::write::lease::LeaseNote;
 use crate::harbor::write::{Claimant, JobWriter, WriteError};
 use crate::job::Stamp;
-use crate::scheduler::{Control, DockerPlaces, Finished, Job, LocalPlaces, Places, Plan, RunError};
+use crate::journal::Note;
+use crate::scheduler::adaptive::{Adapted, Pace};
+use crate::scheduler::{
+    Control, DockerPlaces, Event, Finished, Hear, Job, LocalPlaces, Manners, Places, Plan, RunError,
+};
 
 /// After the job's end, for what still runs aside.
 const SHUTDOWN: Duration = Duration::from_secs(2);
@@ -34,8 +41,12 @@ pub struct Terms {
     pub preflight: bool,
     /// Run one trial first, and stop when it fails for its surroundings or the config.
     pub smoke: bool,
-    /// Hears of what happens before the first trial.
+    /// Hears of what happens before the first trial, and of what the job does by itself.
     pub tell: Tell,
+    /// Least free bytes on the disks that are written to; 0: no such floor.
+    pub disk_floor: u64,
+    /// Fewer trials at a time while their surroundings fail.
+    pub adaptive: bool,
 }
 
 /// A job at work.
@@ -50,6 +61,10 @@ pub struct Owner {
     pub done: oneshot::Receiver<Ended>,
     /// True when it stopped after its first trial.
     pub smoke_failed: Arc<AtomicBool>,
+    /// What others can steer of it, and who does.
+    pub ship: Ship,
+    /// The socket for others; None where there could be none.
+    port: Option<Port>,
     thread: JoinHandle<()>,
 }
 
@@ -61,6 +76,7 @@ struct Begun {
     control: Control,
     dir: PathBuf,
     id: String,
+    scribe: Scribe,
 }
 
 /// Begins a job and returns when its directory is there.
@@ -72,6 +88,7 @@ pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
     let (tell_done, done) = oneshot::channel();
     let smoke_failed = Arc::new(AtomicBool::new(false));
     let failed = smoke_failed.clone();
+    let tell = terms.tell.clone();
     let fail = |e: std::io::Error| Refusal::of(&format!("can not start the job: {e}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
     let thread = std::thread::Builder::new()
@@ -108,7 +125,14 @@ pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
         })
         .map_err(fail)?;
     match begun.recv() {
-        Ok(Ok(Begun { control, dir, id })) => Ok(Owner { control, dir, id, done, smoke_failed, thread }),
+        Ok(Ok(Begun { control, dir, id, scribe })) => {
+            let helm = HelmOf::default();
+            let whole = std::path::absolute(&dir).unwrap_or_else(|_| dir.clone());
+            let ship = Ship { control: control.clone(), dir: whole, id: id.clone(), helm, scribe };
+            let port = Port::open(ship.clone(), crate::cli::state_dir().as_deref());
+            let port = port.inspect_err(|why| tell(&format!("pilothouse ctl can not steer this job: {why}"))).ok();
+            Ok(Owner { control, dir, id, done, smoke_failed, ship, port, thread })
+        }
         Ok(Err(refusal)) => {
             let _ = thread.join();
             Err(refusal)
@@ -122,6 +146,8 @@ impl Owner {
     /// Waits for the thread, once `done` has been heard from.
     pub fn join(self) {
         let _ = self.thread.join();
+        drop(self.port);
+        self.ship.scribe.finish();
     }
 }
 
@@ -186,13 +212,55 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
             if smoke.is_some() {
                 job.first_alone();
             }
-            Ok(Working { job, places, begun: Begun { control, id, dir }, smoke, tell: terms.tell })
+            let scribe = Scribe::begin(&dir, &id, crate::cli::state_dir());
+            let scribe = scribe.map_err(|e| Refusal::of(&format!("no thread for the journal: {e}")))?;
+            let (notes, tell) = (scribe.clone(), terms.tell.clone());
+            let hear: Hear = Arc::new(move |event| {
+                // A screen shows it by itself.
+                if !crate::tty::guard::is_entered() {
+                    tell(&format!("{:.0}  {}", Stamp::now(), event.words()));
+                }
+                if let Some(note) = note_of(event) {
+                    notes.note(note);
+                }
+            });
+            let adaptive = terms.adaptive.then(Pace::default);
+            job.mind(Manners { disk_floor: terms.disk_floor, adaptive, hear: Some(hear) });
+            Ok(Working { job, places, begun: Begun { control, id, dir, scribe }, smoke, tell: terms.tell })
         }
         Err(error) => {
             places.close().await;
             Err(Refusal::of(&error.to_string()))
         }
     }
+}
+
+/// What the journal says of something that the job did by itself: it is part of what was measured.
+fn note_of(event: &Event) -> Option<Note> {
+    let own = |act: &str, subject: &str, why: &str, result: String| {
+        let mut note = Note::now(act, subject, why);
+        note.operator = format!("pilothouse (pid {})", std::process::id());
+        note.result = result;
+        note
+    };
+    Some(match event {
+        Event::Closed(c) => own("gate", c.gate.word(), &c.why, format!("closed at {}: nothing begins", c.since)),
+        Event::Opened(c, at, over) => {
+            let what = if *over { "closed until the job's end" } else { "open again" };
+            own("gate", c.gate.word(), &c.why, format!("{what}: closed from {} to {at}", c.since))
+        }
+        Event::Adapted(Adapted::Changed { from, to, why }) => {
+            own("adaptive", &to.to_string(), why, format!("n {from} -> {to}"))
+        }
+        Event::Adapted(Adapted::Settled { at, why }) => {
+            own("adaptive", &at.to_string(), why, format!("settled at n {at}"))
+        }
+        Event::PutBack(trial, why) => {
+            let mut note = own("put_back", trial, why, "not begun; at the front of the queue again".to_string());
+            note.trial = Some(trial.clone());
+            note
+        }
+    })
 }
 
 /// The place of a job's trials, open.

@@ -11,12 +11,16 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
 
+use super::detach;
 use super::headless::{self, Ears, Output, Stops, resume_words};
 use super::owner::{Ended, Owner};
 use super::tasks::Invalid;
 use crate::app::derived::Counting;
-use crate::app::helm::{Crew, Helm, News, Order, Over, Side, Stopping};
+use crate::app::helm::{Crew, Hand, Helm, News, Order, Over, Shut, Side, Stopping};
 use crate::app::runtime::{Left, Steering};
+use crate::cli::ctl::helm::{self, OWNER};
+use crate::cli::ctl::server::Ship;
+use crate::cli::ctl::wire::{Op, Request};
 use crate::cli::desk::Desk;
 use crate::cli::servers::Servers;
 use crate::cli::{Common, attach};
@@ -80,9 +84,9 @@ pub fn run(
         news,
         stops: Stops::default(),
         crew: Crew::default(),
-        dir: owner.dir.clone(),
-        id: owner.id.clone(),
+        ship: owner.ship.clone(),
     };
+    owner.ship.helm.take(OWNER, &format!("{} on the owner's screen", crate::journal::operator()));
     let aborting = aborted.clone();
     let steered = tokio::runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         std::thread::Builder::new().name("helm".into()).spawn(move || {
@@ -98,6 +102,7 @@ pub fn run(
     }
     let steering = Steering { helm: Box::new(Wheel { orders }), news: heard };
     let left = show(owner.dir.clone(), steering, told, (what.notice, what.servers), common);
+    owner.ship.helm.leave(OWNER);
     if aborted.load(Ordering::Relaxed) {
         let dir = owner.dir.display();
         out.say(&format!("aborted: {dir} has trials without result: {}", resume_words(&owner.dir)));
@@ -107,6 +112,11 @@ pub fn run(
     let rest = match left {
         // It is over: the report is all that is wanted.
         Ok(Left::Quit) => quiet,
+        Ok(Left::Detached) => {
+            let mut ears = ears;
+            detach::leave(&owner, out, &mut ears, runtime);
+            return runtime.block_on(headless::follow_to_end(owner, invalid, out, Stops::default(), ears));
+        }
         Ok(Left::Signal(HANGUP) | Left::Gone) => {
             tracing::info!("the terminal is gone; the run goes on");
             quiet
@@ -139,6 +149,7 @@ fn show(
             poll: None,
             counting: Counting::default(),
             prepare: Box::new(move |model| {
+                model.steer.logout = detach::logout();
                 if let Some(notice) = notice {
                     crate::app::update::notice(model, notice);
                 }
@@ -177,8 +188,7 @@ struct Bridge {
     news: mpsc::Sender<News>,
     stops: Stops,
     crew: Crew,
-    dir: PathBuf,
-    id: String,
+    ship: Ship,
 }
 
 impl Bridge {
@@ -191,8 +201,11 @@ impl Bridge {
     ) {
         let (mut inbox, mut tell_ended, mut abort) = (Some(inbox), Some(tell_ended), Some(abort));
         let mut status = Some(self.control.status());
+        let (mut hands, mut lines) = (self.ship.helm.changes(), self.ship.helm.lines());
+        let hand = hands.borrow_and_update().clone();
+        self.say(News::Hand(shown(hand))).await;
         if let Some(status) = &mut status {
-            let now = *status.borrow_and_update();
+            let now = status.borrow_and_update().clone();
             self.tell(now).await;
         }
         while inbox.is_some() || tell_ended.is_some() {
@@ -205,6 +218,15 @@ impl Bridge {
                     Some(now) => self.tell(now).await,
                     None => status = None,
                 },
+                Ok(()) = hands.changed(), if inbox.is_some() => {
+                    let hand = hands.borrow_and_update().clone();
+                    self.say(News::Hand(shown(hand))).await;
+                }
+                Ok(line) = lines.recv(), if inbox.is_some() => {
+                    if line.by != OWNER {
+                        self.say(News::Told(line.text)).await;
+                    }
+                }
                 ended = &mut done, if tell_ended.is_some() => {
                     if let (Ok(ended), Some(tell)) = (ended, tell_ended.take()) {
                         self.say(News::Over(over(&ended))).await;
@@ -232,32 +254,40 @@ impl Bridge {
             Stop::Drain => Stopping::Draining,
             Stop::Cancel => Stopping::Cancelling,
         };
-        let Status { slots, running, waiting, queued, over: ended, .. } = status;
-        self.crew = Crew { slots, running, waiting, queued, ended, stopping: stopping.max(self.crew.stopping) };
+        let Status { slots, running, waiting, queued, over: ended, paused, .. } = status;
+        self.crew = Crew {
+            slots,
+            running,
+            waiting,
+            queued,
+            ended,
+            stopping: stopping.max(self.crew.stopping),
+            paused,
+            limit: status.limit.map(|(limit, _)| limit),
+            settled: status.limit.is_some_and(|(_, settled)| settled),
+            agents: status.agents.map(|agents| (agents, status.agents_at_work)),
+        };
         self.say(News::Crew(self.crew)).await;
+        let shut = |c: &crate::scheduler::gate::Closed| Shut {
+            gate: c.gate.word().to_string(),
+            why: c.why.clone(),
+            since: Some(c.since),
+        };
+        self.say(News::Shut(status.closed.iter().map(shut).collect())).await;
     }
 
     async fn obey(&mut self, order: Order) {
-        let (act, subject, taken) = match order {
-            Order::Slots(n) => ("slots", n.to_string(), self.control.set_slots(n)),
-            Order::CancelTrial(name) => {
-                let taken = self.control.cancel_trial(&name);
-                ("cancel", name, taken)
-            }
-            Order::Drain => ("drain", self.id.clone(), self.control.drain()),
-            Order::Cancel => {
-                self.stops.hear(&self.control);
-                ("stop", self.id.clone(), true)
-            }
-            Order::Hurry => {
-                if !self.stops.stopped() {
-                    self.stops.hear(&self.control);
-                }
-                self.stops.hear(&self.control);
-                self.crew.stopping = Stopping::Hurrying;
-                self.say(News::Crew(self.crew)).await;
-                ("hurry", self.id.clone(), true)
-            }
+        let op = match order {
+            Order::Slots(n) => Op::Slots { n },
+            Order::Pause => Op::Pause,
+            Order::Resume => Op::Resume,
+            Order::CancelTrial(name) => Op::Cancel { trials: vec![name] },
+            Order::CancelTrials(trials) => Op::Cancel { trials },
+            Order::First(trials) => Op::First { trials },
+            Order::TakeHelm => Op::Take,
+            Order::Drain => Op::Drain,
+            Order::Cancel => return self.stop(false).await,
+            Order::Hurry => return self.stop(true).await,
             order @ (Order::Survey(..)
             | Order::Stop(..)
             | Order::Audit(_)
@@ -270,11 +300,38 @@ impl Bridge {
                 return self.desk.order(order);
             }
         };
-        if taken {
-            self.desk.note(&self.dir, &self.id, act, &subject);
-        } else {
-            self.say(News::Refused("too late: it has ended".into())).await;
+        let answer = self.ship.act(&Request::of(op, WHY), OWNER, true).await;
+        if let Some(why) = answer.error {
+            self.say(News::Refused(why)).await;
         }
+    }
+
+    /// Stops it, as a signal to this process does; in a hurry as two do.
+    async fn stop(&mut self, hurry: bool) {
+        if !hurry || !self.stops.stopped() {
+            self.stops.hear(&self.control);
+        }
+        if hurry {
+            self.stops.hear(&self.control);
+            self.crew.stopping = Stopping::Hurrying;
+            self.say(News::Crew(self.crew)).await;
+        }
+        let (dir, id) = (&self.ship.dir, &self.ship.id);
+        self.desk.note(dir, id, if hurry { "hurry" } else { "stop" }, id);
+        self.ship.helm.tell(OWNER, &format!("{}: stopping", crate::journal::operator()));
+    }
+}
+
+/// Why something was done.
+const WHY: &str = "asked for by the operator, on the screen";
+
+/// Who steers, as the owner's own screen has it.
+fn shown(hand: Option<helm::Hand>) -> Hand {
+    match hand {
+        Some(hand) if hand.number == OWNER => Hand::Mine,
+        Some(hand) => Hand::Other(hand.who),
+        // Whoever had it has gone: the one who runs the job may again.
+        None => Hand::Nobody,
     }
 }
 
@@ -305,7 +362,7 @@ async fn receive(inbox: &mut Option<mpsc::Receiver<Order>>) -> Option<Order> {
 /// The next change; None when there will be none any more.
 async fn changed(status: &mut Option<tokio::sync::watch::Receiver<Status>>) -> Option<Status> {
     match status {
-        Some(status) => status.changed().await.ok().map(|()| *status.borrow_and_update()),
+        Some(status) => status.changed().await.ok().map(|()| status.borrow_and_update().clone()),
         None => std::future::pending().await,
     }
 }

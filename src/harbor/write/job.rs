@@ -387,6 +387,17 @@ impl JobWriter {
         self.changed(now)
     }
 
+    /// An attempt that could not begin its work: it has no result and does not run any more. The trial is
+    /// begun again by [`JobWriter::retry_trial`].
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn put_back(&mut self, trial: &TrialFolder, now: Stamp) -> Result<(), WriteError> {
+        self.hold()?;
+        self.running.remove(&trial.name);
+        self.changed(now)
+    }
+
     /// Sets a finished attempt aside, into `retries/<n>/` of its trial, and begins the trial again under
     /// its name: the attempt is no longer counted, the retry is. The result is moved first, so that a
     /// crash leaves a trial without result, to be run, and never one with the files of two attempts.

@@ -1,0 +1,185 @@
+//! The screen of somebody who attached, linked to the process that runs the job: sees how it stands, and
+//! steers once it has the helm.
+
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::mpsc::Sender as News_;
+
+use super::client::{self, Line};
+use super::wire::{Answer, Op, Request, State, tame};
+use crate::app::helm::{Crew, Hand, Helm, News, Order, Over, Shut, Stopping};
+use crate::cli::desk::Desk;
+use crate::harbor::write::lease::LEASE;
+use crate::job::time;
+
+/// Between two tries to find somebody.
+const AGAIN: Duration = Duration::from_secs(2);
+/// Orders that may wait.
+const WAITING: usize = 64;
+/// Why something was done.
+const WHY: &str = "asked for by the operator, on an attached screen";
+
+/// Takes orders: what the process that runs the job can do goes there, all else to the desk.
+pub struct Linked {
+    desk: Desk,
+    asks: SyncSender<Op>,
+    news: News_<News>,
+}
+
+impl Linked {
+    /// Links a screen to the job in a directory, as soon as and as long as somebody answers for it.
+    ///
+    /// # Errors
+    /// No thread.
+    pub fn begin(dir: PathBuf, desk: Desk, news: News_<News>) -> std::io::Result<Linked> {
+        let (asks, inbox) = sync_channel(WAITING);
+        let state = crate::cli::state_dir();
+        let told = news.clone();
+        std::thread::Builder::new().name("link".into()).spawn(move || link(&dir, state, inbox, &told))?;
+        Ok(Linked { desk, asks, news })
+    }
+}
+
+impl Helm for Linked {
+    fn order(&mut self, order: Order) {
+        let op = match order {
+            Order::Slots(n) => Op::Slots { n },
+            Order::Pause => Op::Pause,
+            Order::Resume => Op::Resume,
+            Order::CancelTrial(name) => Op::Cancel { trials: vec![name] },
+            Order::CancelTrials(trials) => Op::Cancel { trials },
+            Order::First(trials) => Op::First { trials },
+            Order::TakeHelm => Op::Take,
+            Order::Drain => Op::Drain,
+            Order::Cancel | Order::Hurry => Op::Stop,
+            other => return self.desk.order(other),
+        };
+        if self.asks.try_send(op).is_err() {
+            let _ = self.news.try_send(News::Refused("not done: nobody is linked".to_string()));
+        }
+    }
+}
+
+/// Finds somebody, listens, sends what is asked; again and again until the screen is left.
+fn link(dir: &std::path::Path, state: Option<PathBuf>, asks: Receiver<Op>, news: &News_<News>) {
+    let asks = std::sync::Arc::new(std::sync::Mutex::new(asks));
+    // The process may stay a while, with its screen, when its job is over: that is told once.
+    let mut over = false;
+    while !news.is_closed() {
+        // Harbor's jobs have none.
+        let ours = std::fs::symlink_metadata(dir.join(LEASE)).is_ok();
+        let line = ours.then(|| client::connect(dir, state.as_deref())).and_then(Result::ok);
+        if let Some(mut line) = line
+            && line.send(&Request::of(Op::Watch, "")).is_ok()
+        {
+            over = listen(dir, line, &asks, news, over);
+            if !over {
+                let _ = news.blocking_send(News::Unlinked);
+            }
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Listens until the other end is gone; true: the job is over.
+fn listen(
+    dir: &std::path::Path,
+    mut line: Line,
+    asks: &std::sync::Arc<std::sync::Mutex<Receiver<Op>>>,
+    news: &News_<News>,
+    told: bool,
+) -> bool {
+    let Ok(mut out) = line.sender() else { return false };
+    let (done, ended) = sync_channel::<()>(1);
+    let asks = std::sync::Arc::clone(asks);
+    let sender = std::thread::Builder::new().name("link-out".into()).spawn(move || {
+        let asks = asks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // Orders of a time when nobody was linked are not for this one.
+        while asks.try_recv().is_ok() {}
+        loop {
+            match asks.recv_timeout(Duration::from_millis(200)) {
+                Ok(op) => {
+                    let request = super::wire::line(&Request::of(op, WHY));
+                    if std::io::Write::write_all(&mut out, &request).is_err() {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) => {}
+                Err(_) => return,
+            }
+        }
+    });
+    let mut over = false;
+    while let Ok(answer) = line.hear(None) {
+        over = answer.over;
+        if answer.status.as_ref().is_some_and(|state| !client::same(dir, state)) {
+            break;
+        }
+        if !(over && told) && tell(answer, news).is_none() {
+            break;
+        }
+        if over {
+            break;
+        }
+    }
+    drop(done);
+    if let Ok(sender) = sender {
+        let _ = sender.join();
+    }
+    over
+}
+
+/// Hands an answer to the screen; None: nobody is there.
+fn tell(answer: Answer, news: &News_<News>) -> Option<()> {
+    let send = |told: News| news.blocking_send(told).ok();
+    if let Some(state) = &answer.status {
+        send(News::Crew(crew(state)))?;
+        send(News::Shut(shut(state)))?;
+        send(News::Hand(match (answer.steers, &state.helm) {
+            (true, _) => Hand::Mine,
+            (false, Some(who)) => Hand::Other(tame(who)),
+            (false, None) => Hand::Nobody,
+        }))?;
+    }
+    for line in &answer.said {
+        send(News::Told(tame(line)))?;
+    }
+    if answer.over {
+        let state = answer.status.unwrap_or_default();
+        let complete = state.queued == 0 && state.stop == "no";
+        let words =
+            format!("the process that ran it has ended: {} trials ended, {} never began", state.ended, state.queued);
+        send(News::Over(Over { complete, words, broken: false }))?;
+    }
+    Some(())
+}
+
+fn crew(state: &State) -> Crew {
+    Crew {
+        slots: state.slots,
+        running: state.running,
+        waiting: state.waiting,
+        queued: state.queued,
+        ended: state.ended,
+        stopping: match &*state.stop {
+            "drain" => Stopping::Draining,
+            "cancel" => Stopping::Cancelling,
+            _ => Stopping::No,
+        },
+        paused: state.paused,
+        limit: state.adaptive_limit,
+        settled: state.settled,
+        agents: state.agents.map(|agents| (agents, state.agents_at_work)),
+    }
+}
+
+fn shut(state: &State) -> Vec<Shut> {
+    let one = |gate: &super::wire::Gate| Shut {
+        gate: tame(&gate.gate),
+        why: tame(&gate.why),
+        since: time::parse(&gate.since).map(|read| read.at),
+    };
+    state.gates.iter().map(one).collect()
+}

@@ -1,0 +1,246 @@
+//! What is said over the control socket: one line of JSON a request, one a answer, both with their version.
+//!
+//! `{"v":1,"op":"slots","n":4,"who":"me@host","why":"…"}` →
+//! `{"v":1,"ok":true,"said":["…"],"status":{…}}`. After `watch` a line comes at every change, and further
+//! requests may follow on the same connection.
+
+use serde::{Deserialize, Serialize};
+
+use crate::job::text::{clean, mask_secrets, strip_ansi};
+
+/// The version of the lines.
+pub const VERSION: u32 = 1;
+/// Longest line, in bytes.
+pub const LONGEST: usize = 1 << 20;
+/// Characters kept of what somebody says about themselves or their reasons.
+const WORDS: usize = 400;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Op {
+    /// How it stands.
+    Status,
+    /// How it stands, now and at every change.
+    Watch,
+    /// The one who watches steers from now on.
+    Take,
+    /// Begin nothing until it is resumed.
+    Pause,
+    /// Begin trials again.
+    Resume,
+    /// Begin nothing new, let what runs end.
+    Drain,
+    /// Begin nothing new and cancel what runs.
+    Stop,
+    /// Cancel running trials, by their names or their tasks'.
+    Cancel {
+        /// Which.
+        trials: Vec<String>,
+    },
+    /// So many trial slots.
+    Slots {
+        /// How many.
+        n: usize,
+    },
+    /// So many agents at work at a time.
+    Agents {
+        /// How many.
+        n: usize,
+    },
+    /// Trials that have not begun to the front of the queue, by their names or their tasks'.
+    First {
+        /// Which, in this order.
+        trials: Vec<String>,
+    },
+}
+
+impl Op {
+    /// Its name in the journal and in messages.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Op::Status => "status",
+            Op::Watch => "watch",
+            Op::Take => "take",
+            Op::Pause => "pause",
+            Op::Resume => "resume",
+            Op::Drain => "drain",
+            Op::Stop => "stop",
+            Op::Cancel { .. } => "cancel",
+            Op::Slots { .. } => "slots",
+            Op::Agents { .. } => "agents",
+            Op::First { .. } => "first",
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// [`VERSION`].
+    pub v: u32,
+    /// What.
+    #[serde(flatten)]
+    pub op: Op,
+    /// Who asks.
+    #[serde(default)]
+    pub who: String,
+    /// Why.
+    #[serde(default)]
+    pub why: String,
+}
+
+impl Request {
+    /// A request of this user.
+    pub fn of(op: Op, why: &str) -> Request {
+        Request { v: VERSION, op, who: crate::journal::operator(), why: why.to_string() }
+    }
+}
+
+/// A gate that is closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gate {
+    /// Its name: `docker`, `disk`, `endpoint`.
+    pub gate: String,
+    /// Why.
+    pub why: String,
+    /// Since when, UTC.
+    pub since: String,
+}
+
+/// How a job stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct State {
+    /// The job's id.
+    pub job: String,
+    /// Its directory.
+    pub dir: String,
+    /// The process that runs it.
+    pub pid: u32,
+    /// Trial slots.
+    pub slots: usize,
+    /// Fewer trials at a time than slots, for errors of their surroundings; null: no.
+    pub adaptive_limit: Option<usize>,
+    /// Whether that limit has settled.
+    pub settled: bool,
+    /// Agents that may work at a time; null: as many as trials.
+    pub agents: Option<usize>,
+    /// Agents at work.
+    pub agents_at_work: usize,
+    /// Trials at work.
+    pub running: usize,
+    /// Trials that wait for their next attempt.
+    pub waiting: usize,
+    /// Trials that have not begun.
+    pub queued: usize,
+    /// Trials whose result stands.
+    pub ended: usize,
+    /// `no`, `drain`, `cancel`.
+    pub stop: String,
+    /// Nothing begins until it is resumed.
+    pub paused: bool,
+    /// Gates that are closed.
+    pub gates: Vec<Gate>,
+    /// Who steers it from a screen; null: nobody.
+    pub helm: Option<String>,
+    /// Names of trials at work; with `status` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub running_trials: Vec<String>,
+    /// Names of trials that have not begun, in the order in which they will; with `status` only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queue: Vec<String>,
+}
+
+/// An answer, or news after `watch`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Answer {
+    /// [`VERSION`].
+    pub v: u32,
+    /// It was done.
+    pub ok: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What was done, or what somebody else did, a line each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub said: Vec<String>,
+    /// How the job stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<State>,
+    /// The one who reads this steers; after `watch`.
+    #[serde(default)]
+    pub steers: bool,
+    /// The job is over.
+    #[serde(default)]
+    pub over: bool,
+}
+
+impl Answer {
+    /// It was done, and this is what there is to say.
+    pub fn done(said: Vec<String>) -> Answer {
+        Answer { v: VERSION, ok: true, said, ..Answer::default() }
+    }
+
+    /// It was not done.
+    pub fn not(why: impl Into<String>) -> Answer {
+        Answer { v: VERSION, error: Some(why.into()), ..Answer::default() }
+    }
+}
+
+/// One line of it, with its end.
+pub fn line(value: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(value).unwrap_or_default();
+    line.push(b'\n');
+    line
+}
+
+/// Words of somebody else, fit for a terminal and a journal: short, one line, without secrets.
+pub fn tame(text: &str) -> String {
+    let short: String = text.chars().take(WORDS).collect();
+    mask_secrets(&clean(&strip_ansi(&short)).replace(['\n', '\r', '\t'], " ")).trim().to_string()
+}
+
+/// Reads a request.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn read(line: &[u8]) -> Result<Request, String> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        v: u32,
+    }
+    match serde_json::from_slice::<Versioned>(line) {
+        Ok(Versioned { v: VERSION }) => {}
+        Ok(Versioned { v }) => return Err(format!("version {v} is not spoken here: this is version {VERSION}")),
+        Err(e) => return Err(format!("no request: {e}")),
+    }
+    let request: Request = serde_json::from_slice(line).map_err(|e| format!("no request: {e}"))?;
+    Ok(Request { who: tame(&request.who), why: tame(&request.why), ..request })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_read_as_it_was_written() {
+        let request = Request { v: 1, op: Op::Slots { n: 3 }, who: "me@here".into(), why: "room".into() };
+        let written = line(&request);
+        assert_eq!(
+            String::from_utf8_lossy(&written),
+            "{\"v\":1,\"op\":\"slots\",\"n\":3,\"who\":\"me@here\",\"why\":\"room\"}\n"
+        );
+        assert_eq!(read(&written), Ok(request));
+        assert_eq!(read(b"{\"v\":1,\"op\":\"pause\"}").map(|r| r.op), Ok(Op::Pause));
+        for (bad, why) in [
+            (&b"{\"v\":2,\"op\":\"pause\"}"[..], "version 2"),
+            (b"{\"op\":\"pause\"}", "no request"),
+            (b"{\"v\":1,\"op\":\"burn\"}", "no request"),
+            (b"{\"v\":1,\"op\":\"slots\",\"n\":-1}", "no request"),
+            (b"\xff\x00", "no request"),
+        ] {
+            assert!(read(bad).is_err_and(|e| e.contains(why)), "{bad:?}");
+        }
+        assert!(!tame("a\u{1b}[31mb\n\u{202e}c\0").chars().any(|c| c.is_control() || c == '\u{202e}'));
+    }
+}
