@@ -360,17 +360,21 @@ impl Graphemes {
 
     fn push(&self, to: &mut String, ch: char) {
         match self.of(ch) {
-            Some(text) if !ch.is_ascii() => to.push_str(text),
+            Some(text) => to.push_str(text),
             _ => to.push(ch),
         }
     }
 
     fn text(&self, line: &avt::Line) -> String {
-        let mut text = String::new();
-        for cell in line.cells().iter().filter(|c| c.width() > 0) {
-            self.push(&mut text, cell.char());
+        let cells = line.cells();
+        let end = cells.iter().rposition(|c| c.char() != ' ').map_or(0, |last| last + 1);
+        let mut text = String::with_capacity(end);
+        for cell in cells.iter().take(end).filter(|c| c.width() > 0) {
+            match cell.char() {
+                ch if ch.is_ascii() => text.push(ch),
+                ch => self.push(&mut text, ch),
+            }
         }
-        text.truncate(text.trim_end_matches(' ').len());
         text
     }
 }

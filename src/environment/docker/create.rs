@@ -122,7 +122,7 @@ impl DockerEnvironment {
         };
         Ok(ContainerCreateBody {
             image: Some(spec.image.clone()),
-            cmd: Some(vec!["sh".to_string(), "-c".to_string(), "sleep infinity".to_string()]),
+            cmd: Some(vec!["sh".to_string(), "-c".to_string(), "exec sleep infinity".to_string()]),
             env: Some(spec.env.iter().map(|(k, v)| format!("{k}={v}")).collect()),
             working_dir: spec.workdir.clone(),
             labels: Some(spec.labels.pairs().into_iter().collect()),
