@@ -405,6 +405,8 @@ impl Job {
             None if closed && unbegun(&done.result) => "what it needs was away meanwhile".to_string(),
             None => return false,
         };
+        // A look from before it failed must not let it begin again.
+        self.distrust = true;
         let times = self.backs.entry(done.trial).or_default();
         *times += 1;
         if *times > BACKS || self.failed.is_some() || !self.policy.put_back(done.trial) {
