@@ -8,9 +8,10 @@
 //! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `write`: the writer | `job` |
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
 //! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
-//! | [`agent`] | who works in a trial: oracle, nop | `job`, `harbor`, `environment` |
+//! | [`terminal`] | the agent's terminal in a trial: keys, screen, what is new, recording | `job`, `harbor`, `cast`, `environment` |
+//! | [`agent`] | who works in a trial: oracle, nop | `job`, `harbor`, `environment`, `terminal` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
-//! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `agent`, `verifier` |
+//! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
@@ -24,7 +25,7 @@
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
-//! {agent, verifier} ← scheduler`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
+//! {agent, verifier} ← scheduler`, `{cast, environment} ← terminal ← agent`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
 //! no tokio, ratatui or I/O outside `app::runtime` (which alone of it looks into `tty` and `ui`),
 //! `app::alarm`, `app::notifier` and the workers. A test (`tests/edges.rs`) checks the edges.
 //!
@@ -47,6 +48,7 @@ pub mod report;
 pub mod requeue;
 pub mod scheduler;
 pub mod serving;
+pub mod terminal;
 pub mod triage;
 pub mod tty;
 pub mod ui;

@@ -75,9 +75,10 @@ fn dependencies_run_one_way() {
         ("cast", &["cast", "job"]),
         ("follow", &["follow", "journal", "harbor", "job"]),
         ("environment", &["environment", "harbor", "job"]),
-        ("agent", &["agent", "environment", "harbor", "job"]),
+        ("agent", &["agent", "terminal", "environment", "harbor", "job"]),
         ("verifier", &["verifier", "environment", "harbor", "job"]),
-        ("scheduler", &["scheduler", "agent", "verifier", "environment", "harbor", "job"]),
+        ("terminal", &["terminal", "environment", "cast", "harbor", "job"]),
+        ("scheduler", &["scheduler", "terminal", "agent", "verifier", "environment", "harbor", "job"]),
         ("journal", &["journal", "harbor", "job"]),
         ("triage", &["triage", "journal", "harbor", "job"]),
         ("requeue", &["requeue", "journal", "harbor", "job"]),
@@ -129,11 +130,11 @@ fn crates_stay_in_their_rooms() {
     type Rule<'a> = (&'a str, &'a dyn Fn(&Path) -> bool);
     let rules: &[Rule<'_>] = &[
         ("crossterm::", &|p| p.starts_with("tty") || p == Path::new("app/runtime.rs")),
-        ("avt::", &|p| p == Path::new("cast/screen.rs")),
+        ("avt::", &|p| p == Path::new("cast/screen.rs") || p.starts_with("cast/screen")),
         ("ratatui::", &|p| p.starts_with("ui") || p.starts_with("tty") || p == Path::new("app/runtime.rs")),
         ("notify::", &|p| p.starts_with("follow")),
         ("tokio::", &|p| {
-            let rooms = ["tty", "cli", "environment", "agent", "verifier", "scheduler", "audit"];
+            let rooms = ["tty", "cli", "environment", "terminal", "agent", "verifier", "scheduler", "audit"];
             rooms.iter().any(|r| p.starts_with(r)) || serving_reads(p) || RUNTIME.iter().any(|r| p == Path::new(r))
         }),
         ("reqwest::", &serving_reads),

@@ -6,11 +6,12 @@
 //! | `source` | bytes by position, from a file or from memory |
 //! | `index` | where each event is and when: 16 bytes per event, no text |
 //! | `timeline` | recorded time and playback time, with silences cut |
-//! | `screen` | the emulated screen; the only place that knows `avt` |
+//! | `screen` | the emulated screen, and the one of a live terminal with its history; the only place that knows `avt` |
 //! | `keyframe` | kept screens, so that a seek emulates a short stretch only |
 //! | `preview` | the end of a huge recording at once, not yet exact |
 //! | `search` | search in the output text |
 //! | [`episodes`] | episodes of the agent on the recording's time line |
+//! | [`writer`] | a recording as it is made |
 //! | `player` | all of it together |
 //!
 //! # How to drive a player
@@ -73,10 +74,11 @@ mod screen;
 mod search;
 mod source;
 mod timeline;
+pub mod writer;
 
 pub use format::{CastError, Header, Kind, MAX_COLS, MAX_GAP_US, MAX_LINE, MAX_ROWS, MAX_V1, Version};
 pub use index::{BadLine, MAX_EVENTS, MAX_MARKERS, Marker, Oddities};
 pub use player::{Change, DEFAULT_IDLE_CAP, IDLE_CAPS, Player, Progress, SPEEDS, Target, Work};
-pub use screen::{Cell, Color, Frame, Saved, Screen, Style};
+pub use screen::{Cell, Color, Frame, LiveScreen, Saved, Screen, Style};
 pub use search::{Hit, SearchStep};
 pub use source::Source;

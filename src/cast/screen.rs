@@ -1,4 +1,4 @@
-//! The emulated terminal screen: the only place that knows `avt`.
+//! The emulated terminal screen: the only place, with [`live`], that knows `avt`.
 //!
 //! Whatever a cast holds ends here as cells: clipboard, title, query and mouse sequences have no
 //! effect, controls never become a cell, and a size request inside the stream is ignored.
@@ -12,6 +12,10 @@ use unicode_width::UnicodeWidthChar;
 
 use super::format::{MAX_COLS, MAX_ROWS};
 use crate::job::text::is_unsafe;
+
+mod live;
+
+pub use live::LiveScreen;
 
 /// A colour as the stream gave it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -224,8 +228,11 @@ fn visible(text: &str) -> Cow<'_, str> {
 }
 
 fn cell(cell: &avt::Cell) -> Cell {
+    look(cell, cell.char())
+}
+
+fn look(cell: &avt::Cell, ch: char) -> Cell {
     let pen = cell.pen();
-    let ch = cell.char();
     Cell {
         ch: if is_unsafe(ch) { ' ' } else { ch },
         width: cell.width(),
@@ -263,19 +270,24 @@ impl Observer for Meter {
 
     fn before(&mut self, _: &mut Observation<'_>, operation: &Operation) {
         let Operation::Function(function) = operation else { return };
-        self.cost += match function {
-            Function::Print(_) => 1,
-            Function::Rep(n) => u64::from(*n).max(1),
-            Function::Lf | Function::Nel | Function::Ri | Function::El(_) | Function::Ech(_) => self.line,
-            Function::Ich(_) | Function::Dch(_) => self.line,
-            Function::Il(_) | Function::Dl(_) | Function::Su(_) | Function::Sd(_) => self.screen,
-            Function::Ed(_) | Function::Decaln | Function::Ris => self.screen,
-            Function::Decset(_) | Function::Decrst(_) => self.screen / 2,
-            _ => 1,
-        };
+        self.cost += cost(function, self.line, self.screen);
     }
 
     fn end(&mut self, _: &mut Observation<'_>) {}
+}
+
+/// What a function takes, in units of about one printed character, on such a line and screen.
+fn cost(function: &Function, line: u64, screen: u64) -> u64 {
+    match function {
+        Function::Print(_) => 1,
+        Function::Rep(n) => u64::from(*n).max(1),
+        Function::Lf | Function::Nel | Function::Ri | Function::El(_) | Function::Ech(_) => line,
+        Function::Ich(_) | Function::Dch(_) => line,
+        Function::Il(_) | Function::Dl(_) | Function::Su(_) | Function::Sd(_) => screen,
+        Function::Ed(_) | Function::Decaln | Function::Ris => screen,
+        Function::Decset(_) | Function::Decrst(_) => screen / 2,
+        _ => 1,
+    }
 }
 
 /// A place to cut near `PIECE` bytes, between two characters (`str::floor_char_boundary` is newer than

@@ -21,6 +21,7 @@ mod ledger;
 pub mod local;
 pub mod pack;
 mod pipe;
+mod pty;
 pub mod subnet;
 pub mod unpack;
 
@@ -28,6 +29,7 @@ pub use error::{EnvError, Trouble};
 pub use exclude::Exclude;
 pub use labels::{Kept, KeptKind, Labels, OwnerLabel, Role};
 pub use ledger::{Ledger, Noted};
+pub use pty::{Pty, PtyCommand, PtyReader, PtyWriter};
 pub use unpack::{Caps, Fetched};
 
 /// What a call of an [`Environment`] gives: a future that may move between threads.
@@ -84,6 +86,39 @@ pub trait Environment: Send + Sync {
 
     /// Ends it at once and removes it; fine when it is already gone. Bounded in time.
     fn stop(&self) -> Act<'_, ()>;
+
+    /// Starts a program on a terminal of its own, of a size that is not set yet. A start whose answer
+    /// was lost is not repeated: the program may run.
+    ///
+    /// # Errors
+    /// As [`exec`](Environment::exec); [`Trouble::Unsupported`] where there are no terminals.
+    fn open_pty<'a>(&'a self, _command: &'a PtyCommand) -> Act<'a, Pty> {
+        Box::pin(async {
+            let detail = "this environment has no terminals";
+            Err(EnvError::new(Trouble::Unsupported, "open a terminal", detail, "run the agent in a container"))
+        })
+    }
+
+    /// The exit code of the program on a terminal; None while it runs.
+    ///
+    /// # Errors
+    /// [`Trouble::Died`] when the whole environment ended, [`Trouble::NotFound`] when nobody knows it
+    /// any more.
+    fn pty_end<'a>(&'a self, _id: &'a str) -> Act<'a, Option<i64>> {
+        Box::pin(async {
+            Err(EnvError::new(Trouble::Unsupported, "look at a terminal", "this environment has no terminals", ""))
+        })
+    }
+
+    /// Sets the size of a terminal.
+    ///
+    /// # Errors
+    /// The environment does not answer, or nobody knows the terminal.
+    fn size_pty<'a>(&'a self, _id: &'a str, _cols: u16, _rows: u16) -> Act<'a, ()> {
+        Box::pin(async {
+            Err(EnvError::new(Trouble::Unsupported, "size a terminal", "this environment has no terminals", ""))
+        })
+    }
 
     /// The directory where a command starts that names none, once that is known.
     fn home(&self) -> Option<String>;

@@ -4,6 +4,7 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
+//! | `growing` | files that grow where a running container can write |
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
 //! | [`from_run`] | from an operator's config to those documents |
 //! | [`raised`] | a failure under its name |
@@ -16,6 +17,7 @@
 pub mod atomic;
 pub mod config;
 pub mod from_run;
+mod growing;
 pub mod ids;
 pub mod job;
 pub mod lease;
@@ -29,6 +31,7 @@ pub mod stats;
 mod steps;
 
 pub use atomic::{Folder, Log, WriteError};
+pub use growing::Growing;
 pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};
 pub use lease::{Claim, Claimant, Lease, May, Observer};
 pub use quarantine::{QuarantineError, Quarantined, quarantine, restore};

@@ -45,6 +45,7 @@ pub(super) const REMOVE: Call = call("remove container", 45, "remove it by hand:
 pub(super) const EXEC_CREATE: Call = call("prepare a command in container", 20, BROKEN);
 pub(super) const EXEC_START: Call = call("start a command in container", 30, BROKEN);
 pub(super) const EXEC_INSPECT: Call = call("read the exit code of a command in container", 20, BROKEN);
+pub(super) const EXEC_RESIZE: Call = call("set the size of a terminal in container", 20, BROKEN);
 pub(super) const STAT: Call = call("look at a file in container", 20, BROKEN);
 /// A whole upload.
 pub(super) const UPLOAD: Call = call("upload to container", 300, BUSY);

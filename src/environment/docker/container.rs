@@ -11,7 +11,7 @@ use super::super::error::tidy;
 use super::super::subnet::Pool;
 use super::super::{
     Act, Caps, Command, Description, EnvError, Environment, Exclude, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
-    ProbeAnswer, Role, Trouble, Upload, pack::Packed,
+    ProbeAnswer, Pty, PtyCommand, Role, Trouble, Upload, pack::Packed,
 };
 use super::events::Seen;
 use super::images::BuildSpec;
@@ -447,6 +447,18 @@ impl Environment for DockerEnvironment {
 
     fn stop(&self) -> Act<'_, ()> {
         Box::pin(self.end())
+    }
+
+    fn open_pty<'a>(&'a self, command: &'a PtyCommand) -> Act<'a, Pty> {
+        Box::pin(self.begin_pty(command))
+    }
+
+    fn pty_end<'a>(&'a self, id: &'a str) -> Act<'a, Option<i64>> {
+        Box::pin(self.end_of_pty(id))
+    }
+
+    fn size_pty<'a>(&'a self, id: &'a str, cols: u16, rows: u16) -> Act<'a, ()> {
+        Box::pin(self.resize_pty(id, cols, rows))
     }
 
     fn home(&self) -> Option<String> {

@@ -187,7 +187,7 @@ impl DockerEnvironment {
     }
 
     /// An error that may mean that the container is gone.
-    async fn why(&self, id: &str, error: EnvError) -> EnvError {
+    pub(super) async fn why(&self, id: &str, error: EnvError) -> EnvError {
         match error.trouble {
             Trouble::TimedOut => {
                 self.suspect(&error.to_string());

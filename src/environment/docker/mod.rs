@@ -22,6 +22,7 @@ mod container;
 mod create;
 mod events;
 mod exec;
+mod hijack;
 mod images;
 mod leftovers;
 mod logs;

@@ -1,0 +1,251 @@
+//! Programs with a terminal in a container: the raw stream of the engine, byte by byte.
+//!
+//! Only the start is spoken by hand. The client's own decoder guesses at every chunk whether a header
+//! of the multiplexed format begins it, and takes output that begins with a byte from 0 to 2 for one:
+//! bytes are lost, and up to 4 GiB waited for. A terminal's stream has no headers at all.
+//!
+//! What the engine does, seen with 20.10: it answers 101 also when the program can not be run and puts
+//! the reason into the stream (the exit code decides, see [`DockerEnvironment::end_of_pty`]); a second
+//! start of the same program answers 101 too. So a start whose answer was lost is never repeated.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bollard::errors::Error;
+use bollard::exec::{CreateExecOptions, ResizeExecOptions};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::super::{EnvError, Pty, PtyCommand, PtyReader, PtyWriter, plain_path};
+use super::address::Address;
+use super::calls;
+use super::container::DockerEnvironment;
+
+/// For the connection alone.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Longest head of an answer, in bytes.
+const HEAD: usize = 16 * 1024;
+/// Longest reason of a refusal, in bytes.
+const REASON: usize = 64 * 1024;
+/// For the reason after the head.
+const REASON_TIME: Duration = Duration::from_secs(5);
+/// Keys that would detach. There have to be some, else the engine takes Ctrl-P Ctrl-Q: it would keep
+/// Ctrl-P back until the next key, and end the session at Ctrl-Q. Nobody types these; only Ctrl-^ alone
+/// waits for the key after it.
+const DETACH: &str = "ctrl-^,ctrl-],ctrl-^,ctrl-_,ctrl-^,ctrl-@,ctrl-^,ctrl-_,ctrl-],ctrl-^,ctrl-@,ctrl-_";
+
+impl DockerEnvironment {
+    pub(super) async fn begin_pty(&self, command: &PtyCommand) -> Result<Pty, EnvError> {
+        let call = format!("open a terminal in {}", self.name());
+        let workdir = command.workdir.as_deref().map(|w| plain_path(&call, w)).transpose()?;
+        let id = self.ready(&call).await?;
+        let options = CreateExecOptions {
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            tty: Some(true),
+            detach_keys: Some(DETACH.to_string()),
+            cmd: Some(command.argv.clone()),
+            user: command.user.clone(),
+            working_dir: workdir,
+            env: Some(command.env.iter().map(|(k, v)| format!("{k}={v}")).collect()),
+            privileged: None,
+        };
+        let created = self.engine().docker().create_exec(&id, options);
+        let exec = match self.engine().call(&calls::EXEC_CREATE, self.name(), created).await {
+            Ok(exec) => exec.id,
+            Err(e) => return Err(self.why(&id, e).await),
+        };
+        let address = self.engine().address();
+        match start(address, &self.engine().facts().api, &exec).await {
+            Ok((reader, writer)) => Ok(Pty { id: exec, reader, writer }),
+            Err(lost) => {
+                let error = calls::explain(&calls::EXEC_START, self.name(), &lost.error);
+                let error = if lost.sent {
+                    // Nobody knows whether it runs.
+                    let detail = format!("{}: it may have begun, and is not begun again", error.detail);
+                    EnvError::new(error.trouble, &error.call, &detail, &error.remedy)
+                } else {
+                    error
+                };
+                Err(self.why(&id, error).await)
+            }
+        }
+    }
+
+    /// The exit code once the engine says that the program does not run and has one. What the stream
+    /// said is no evidence: it carries the engine's own errors as text.
+    pub(super) async fn end_of_pty(&self, exec: &str) -> Result<Option<i64>, EnvError> {
+        let id = self.id("look at a terminal")?;
+        let asked = self.engine().docker().inspect_exec(exec);
+        match self.engine().call(&calls::EXEC_INSPECT, self.name(), asked).await {
+            Ok(found) => Ok(found.exit_code.filter(|_| found.running == Some(false))),
+            Err(e) => Err(self.why(&id, e).await),
+        }
+    }
+
+    pub(super) async fn resize_pty(&self, exec: &str, cols: u16, rows: u16) -> Result<(), EnvError> {
+        let id = self.id("set the size of a terminal")?;
+        let asked = self.engine().docker().resize_exec(exec, ResizeExecOptions { height: rows, width: cols });
+        match self.engine().call(&calls::EXEC_RESIZE, self.name(), asked).await {
+            Ok(()) => Ok(()),
+            Err(e) => Err(self.why(&id, e).await),
+        }
+    }
+}
+
+/// A start that failed.
+#[derive(Debug)]
+struct Lost {
+    error: Error,
+    /// True when the request was on its way and no answer came.
+    sent: bool,
+}
+
+impl Lost {
+    fn before(error: io::Error) -> Lost {
+        Lost { error: Error::IOError { err: error }, sent: false }
+    }
+}
+
+async fn start(address: &Address, api: &str, exec: &str) -> Result<(PtyReader, PtyWriter), Lost> {
+    let mut wire = in_time(CONNECT, Wire::connect(address)).await.map_err(Lost::before)?;
+    let host = match address {
+        Address::Unix(_) => "localhost",
+        Address::Tcp(at) => at.as_str(),
+    };
+    let body = r#"{"Detach":false,"Tty":true}"#;
+    let request = format!(
+        "POST /v{api}/exec/{exec}/start HTTP/1.1\r\nHost: {host}\r\nUser-Agent: pilothouse\r\nConnection: Upgrade\r\n\
+         Upgrade: tcp\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let lost = |error: io::Error| Lost { error: Error::IOError { err: error }, sent: true };
+    let answer = async {
+        wire.write_all(request.as_bytes()).await?;
+        head(&mut wire).await
+    };
+    let (status, rest) = match tokio::time::timeout(calls::EXEC_START.limit, answer).await {
+        Ok(answer) => answer.map_err(lost)?,
+        Err(_) => return Err(Lost { error: Error::RequestTimeoutError, sent: true }),
+    };
+    // Engines that do not know of upgrades say 200, and the stream follows all the same.
+    if status != 101 && status != 200 {
+        let message = reason(&mut wire, rest).await;
+        return Err(Lost { error: Error::DockerResponseServerError { status_code: status, message }, sent: false });
+    }
+    let (reader, writer) = tokio::io::split(wire);
+    Ok((Box::new(io::Cursor::new(rest).chain(reader)), Box::new(writer)))
+}
+
+async fn in_time<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done,
+        Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {} s", limit.as_secs()))),
+    }
+}
+
+/// Reads the head of an answer: its status, and what came behind it.
+async fn head(wire: &mut (impl AsyncRead + Unpin)) -> io::Result<(u16, Vec<u8>)> {
+    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
+    let mut got = Vec::new();
+    loop {
+        let mut piece = [0; 4096];
+        let n = wire.read(&mut piece).await?;
+        if n == 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the engine closed the connection"));
+        }
+        got.extend_from_slice(piece.get(..n).unwrap_or_default());
+        if let Some(end) = memchr::memmem::find(&got, b"\r\n\r\n") {
+            let rest = got.split_off(end + 4);
+            let text = String::from_utf8_lossy(&got);
+            let mut words = text.split_ascii_whitespace();
+            let version = words.next().unwrap_or_default();
+            let status = words.next().and_then(|s| s.parse().ok());
+            return match status {
+                Some(status) if version.starts_with("HTTP/1.") => Ok((status, rest)),
+                _ => Err(broken("the answer is not HTTP: is this address an engine's?")),
+            };
+        }
+        if got.len() > HEAD {
+            return Err(broken("the answer has no end of its head"));
+        }
+    }
+}
+
+/// The engine's own words for a refusal.
+async fn reason(wire: &mut (impl AsyncRead + Unpin), mut got: Vec<u8>) -> String {
+    // The connection may stay open behind the body: the whole document is the end.
+    let words = |got: &[u8]| {
+        let from = got.iter().position(|b| *b == b'{')?;
+        let mut documents = serde_json::Deserializer::from_slice(got.get(from..)?).into_iter::<serde_json::Value>();
+        let document = documents.next()?.ok()?;
+        Some(document.get("message")?.as_str()?.to_string())
+    };
+    let whole = async {
+        let mut piece = [0; 4096];
+        while words(&got).is_none() && got.len() < REASON {
+            match wire.read(&mut piece).await {
+                Ok(0) | Err(_) => break,
+                Ok(n) => got.extend_from_slice(piece.get(..n).unwrap_or_default()),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(REASON_TIME, whole).await;
+    words(&got).unwrap_or_else(|| String::from_utf8_lossy(&got).trim().to_string())
+}
+
+/// The connection itself.
+enum Wire {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Wire {
+    async fn connect(address: &Address) -> io::Result<Wire> {
+        match address {
+            Address::Unix(path) => UnixStream::connect(path).await.map(Wire::Unix),
+            Address::Tcp(at) => {
+                let stream = TcpStream::connect(at).await?;
+                // Keys are short and must not wait for more of them.
+                stream.set_nodelay(true)?;
+                Ok(Wire::Tcp(stream))
+            }
+        }
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Wire::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
+            Wire::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Wire::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
+            Wire::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Wire::Unix(stream) => Pin::new(stream).poll_flush(cx),
+            Wire::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Wire::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
+            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
