@@ -32,6 +32,7 @@ fn line(text: &str) -> Vec<u8> {
     bytes
 }
 
+#[allow(clippy::unwrap_used)]
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -312,11 +312,7 @@ impl Decoder {
                     }
                 }
             }
-            ("", 'h' | 'l') => {
-                if self.params.split(';').any(|p| p == "4") {
-                    self.emit(&format!("[4{last}"));
-                }
-            }
+            ("", 'h' | 'l') if self.params.split(';').any(|p| p == "4") => self.emit(&format!("[4{last}")),
             (
                 "",
                 '@'

@@ -144,3 +144,67 @@ pub(super) fn joined<'a>(lines: impl Iterator<Item = &'a Arc<str>>) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes as a program sends them that means no good.
+    fn hostile() -> impl Strategy<Value = Vec<u8>> {
+        let sequence = ("[0-9;]{0,8}", "[ -/]?", "[@-~]")
+            .prop_map(|(params, between, last)| format!("\u{1b}[{params}{between}{last}").into_bytes());
+        let private = (0u32..2100, any::<bool>())
+            .prop_map(|(mode, set)| format!("\u{1b}[?{mode}{}", if set { 'h' } else { 'l' }).into_bytes());
+        let piece = prop_oneof![
+            4 => sequence,
+            1 => private,
+            1 => prop::sample::select(vec![47u32, 1047, 1049, 6, 7]).prop_map(|m| format!("\u{1b}[?{m}h").into_bytes()),
+            1 => "\u{1b}[78DEHMc#()0B=>]{1,2}".prop_map(String::into_bytes),
+            2 => "\\PC{0,20}".prop_map(String::into_bytes),
+            1 => "[\u{300}-\u{36f}\u{4e00}-\u{4e20}\u{1f600}-\u{1f610}\u{f0000}-\u{f0003}\u{38000}-\u{38003}]{1,20}".prop_map(String::into_bytes),
+            2 => prop::collection::vec(any::<u8>(), 0..40),
+            1 => (0usize..400).prop_map(|n| vec![b'w'; n]),
+            1 => prop::sample::select(vec![&b"\r\n"[..], b"\n\n\n", b"\t\t", b"\x08\x08"]).prop_map(<[u8]>::to_vec),
+        ];
+        prop::collection::vec(piece, 0..120).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn nothing_that_is_printed_breaks_it(bytes in hostile(), cut in 0usize..2000) {
+            let (mut whole, mut pieces, now) = (Emulator::new(), Emulator::new(), Instant::now());
+            whole.feed(&bytes, now);
+            let (first, second) = bytes.split_at(cut.min(bytes.len()));
+            pieces.feed(first, now);
+            pieces.feed(second, now);
+            let capture = whole.capture();
+            prop_assert_eq!(&capture, &pieces.capture());
+            prop_assert_eq!(whole.cursor(), pieces.cursor());
+            prop_assert_eq!(capture.rows.len(), usize::from(ROWS));
+            prop_assert!(capture.history.len() <= HISTORY);
+            let frame = whole.frame();
+            prop_assert_eq!(frame.cells.len(), usize::from(ROWS) * usize::from(COLS));
+            prop_assert!(frame.cells.iter().all(|c| !crate::job::text::is_unsafe(c.ch)));
+            prop_assert!(capture.lines().all(|l| l.chars().count() <= 21 * usize::from(COLS)));
+            prop_assert!(whole.answers().len() <= ANSWERS);
+        }
+    }
+
+    #[test]
+    fn a_full_history_takes_little_memory_and_what_is_stood_in_for_stays_itself() {
+        let mut emulator = Emulator::new();
+        let now = Instant::now();
+        for n in 0..3000 {
+            emulator.feed(format!("{n} \u{f0000}\u{38001} e\u{301} \u{4efb}\u{308}\r\n").as_bytes(), now);
+        }
+        let capture = emulator.capture();
+        assert!((1801..=HISTORY).contains(&capture.history.len()));
+        let last = capture.history.last().map(|l| l.to_string());
+        assert_eq!(last.as_deref(), Some("2960 \u{f0000}\u{38001} e\u{301} \u{4efb}\u{308}"));
+        assert_eq!(emulator.frame().row(0).get(9).map(|c| c.ch), Some('e'));
+    }
+}

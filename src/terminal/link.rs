@@ -249,18 +249,25 @@ async fn read_all(mut reader: PtyReader, rest: Vec<u8>, shared: Arc<Shared>, key
     let mut got = rest;
     loop {
         let mut turn = 0;
+        if !got.is_empty() {
+            // Before the screen, which may take its time.
+            shared.state().record(&got);
+        }
         for chunk in got.chunks(CHUNK) {
-            turn += shared.state().take(chunk).max(chunk.len() as u64);
-            let answers = shared.state().emulator.answers();
+            let answers = {
+                let mut state = shared.state();
+                turn += state.take(chunk).max(chunk.len() as u64);
+                state.emulator.answers()
+            };
             if !answers.is_empty() {
                 keyboard.press(answers);
             }
             if turn >= TURN {
+                shared.tell();
                 rest_of_turn(&mut flow, &mut turn).await;
             }
         }
         if !got.is_empty() {
-            shared.state().record(&got);
             shared.tell();
         }
         rest_of_turn(&mut flow, &mut turn).await;
@@ -283,6 +290,11 @@ async fn rest_of_turn(flow: &mut Flow, turn: &mut u64) {
 }
 
 impl Link {
+    /// True when nobody reads any more, for whatever reason.
+    pub(super) fn is_over(&self) -> bool {
+        self.tasks.first().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Closes the connection, and waits until it is closed. The shell runs on.
     pub(super) async fn close(mut self) {
         for task in &mut self.tasks {

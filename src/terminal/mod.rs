@@ -23,7 +23,7 @@
 //! # use pilothouse::harbor::write::Folder;
 //! # use pilothouse::terminal::{FILE_CAP, Recording, Session, SessionSpec};
 //! # async fn work(environment: Arc<dyn Environment>, logs: &Folder) -> Result<(), Box<dyn std::error::Error>> {
-//! let recording = Recording::begin(logs, FILE_CAP)?;
+//! let recording = Recording::begin(logs, "terminus_2", FILE_CAP)?;
 //! let mut session = Session::open(environment, SessionSpec::default(), Some(recording)).await?;
 //! let first = session.incremental().to_string(); // "Current Terminal Screen: …"
 //! session.mark(0);

@@ -33,14 +33,15 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Makes `recording.cast` and `terminal.pane`; where a name is taken, the next free `recording-2.cast`
-    /// and so on. At most `cap` bytes go into each ([`FILE_CAP`]).
+    /// Makes `recording.cast` and `<pane>.pane` (an agent's own word, such as `terminus_2`); where a name
+    /// is taken, the next free `recording-2.cast` and so on. At most `cap` bytes go into each
+    /// ([`FILE_CAP`]).
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn begin(folder: &Folder, cap: u64) -> Result<Recording, WriteError> {
+    pub fn begin(folder: &Folder, pane: &str, cap: u64) -> Result<Recording, WriteError> {
         let mut cast = free(folder, "recording", "cast")?;
-        let pane = free(folder, "terminal", "pane")?;
+        let pane = free(folder, pane, "pane")?;
         cast.append(&writer::header(COLS, ROWS, Stamp::now().as_second(), &[("TERM", TERM)]))?;
         Ok(Recording {
             began: Instant::now(),
@@ -132,6 +133,7 @@ fn free(folder: &Folder, stem: &str, ending: &str) -> Result<Growing, WriteError
     made
 }
 
+#[allow(clippy::unwrap_used)]
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -147,14 +149,16 @@ mod tests {
         std::fs::create_dir(&logs).unwrap();
         symlink(&outside, logs.join("recording.cast")).unwrap();
         symlink("/nowhere", logs.join("terminal.pane")).unwrap();
-        let mut recording = Recording::begin(&Folder::open(&logs).unwrap(), 4096).unwrap();
+        let mut recording = Recording::begin(&Folder::open(&logs).unwrap(), "terminal", 4096).unwrap();
         recording.mark("episode 0");
-        for _ in 0..200 {
+        for turn in 0..200 {
             recording.output(b"0123456789 \xff\xe4\xbb");
             recording.output(b"\xbb 0123456789 0123456789\r\n");
             // Whatever is done to the names.
-            let _ = std::fs::rename(logs.join("terminal-2.pane"), logs.join("moved"));
-            let _ = symlink(&outside, logs.join("terminal-2.pane"));
+            if turn == 10 {
+                std::fs::rename(logs.join("terminal-2.pane"), logs.join("moved")).unwrap();
+                symlink(&outside, logs.join("terminal-2.pane")).unwrap();
+            }
         }
         let faults = recording.faults();
         assert_eq!(faults.len(), 2, "{faults:?}");

@@ -10,7 +10,7 @@ use super::keys;
 use super::link::{self, Link, Shared};
 use super::record::{Recording, TERM};
 use crate::cast::Frame;
-use crate::environment::{EnvError, Environment, Life, PtyCommand, Trouble};
+use crate::environment::{EnvError, Environment, PtyCommand, Trouble};
 
 /// For a script of ours inside.
 const INSIDE: Duration = Duration::from_secs(20);
@@ -167,7 +167,7 @@ impl Session {
         let stuck = interrupt && (unseen > LONGEST_LINE as u64 || self.waiting() > 0);
         self.typed.0 += bytes.len();
         let Some(link) = &self.link else { return Err(closed()) };
-        if !link.keyboard.press(bytes) && !self.shared.state().ended {
+        if !link.keyboard.press(bytes) && !self.has_ended() {
             let detail = "what was typed before was not taken, and there is no room for more";
             return Err(EnvError::new(Trouble::Command, "type into the terminal", detail, ""));
         }
@@ -289,7 +289,7 @@ impl Session {
     /// The container died or does not answer.
     pub async fn standing(&self) -> Result<Standing, EnvError> {
         let Some(link) = &self.link else { return Ok(Standing::Ended(None)) };
-        if !self.shared.state().ended {
+        if !self.has_ended() {
             return Ok(Standing::Open);
         }
         match self.end_of(link).await? {
@@ -298,16 +298,14 @@ impl Session {
         }
     }
 
+    fn has_ended(&self) -> bool {
+        self.shared.state().ended || self.link.as_ref().is_none_or(Link::is_over)
+    }
+
     /// What the end of a stream means.
     async fn end_of(&self, link: &Link) -> Result<End, EnvError> {
         match self.environment.pty_end(&link.id).await {
-            Ok(Some(code)) => {
-                // A container takes its shell with it, and the shell's end is reported first.
-                match self.environment.is_alive().await? {
-                    Life::Alive => Ok(End::Shell(code)),
-                    other => Err(gone(&other)),
-                }
-            }
+            Ok(Some(code)) => Ok(End::Shell(code)),
             Ok(None) => Ok(End::Lost),
             // The engine was restarted under a container that lived on.
             Err(e) if e.trouble == Trouble::NotFound => Ok(End::Lost),
@@ -316,7 +314,7 @@ impl Session {
     }
 
     async fn reopen_if_ended(&mut self) -> Result<Option<String>, EnvError> {
-        if !self.shared.state().ended {
+        if !self.has_ended() {
             return Ok(None);
         }
         let Some(link) = self.link.take() else { return Err(closed()) };
@@ -425,18 +423,4 @@ enum End {
 
 fn closed() -> EnvError {
     EnvError::new(Trouble::NotRunning, "use the terminal", "it is closed", "")
-}
-
-fn gone(life: &Life) -> EnvError {
-    let (trouble, detail) = match life {
-        Life::Dead(Some(code)) => (Trouble::Died, format!("the container is not running any more (exit code {code})")),
-        Life::Suspect(why) => (Trouble::Suspect, format!("the container does not answer: {why}")),
-        _ => (Trouble::Died, "the container is not running any more".to_string()),
-    };
-    EnvError::new(
-        trouble,
-        "use the terminal",
-        &detail,
-        "look who stopped it: the engine's log, another user, a restart",
-    )
 }

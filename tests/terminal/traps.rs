@@ -56,7 +56,7 @@ fn rss_kib() -> u64 {
 /// A directory of logs with a recording in it.
 fn recorded(cap: u64) -> (tempfile::TempDir, Recording) {
     let dir = tempfile::tempdir().unwrap();
-    let recording = Recording::begin(&Folder::open(dir.path()).unwrap(), cap).unwrap();
+    let recording = Recording::begin(&Folder::open(dir.path()).unwrap(), "terminal", cap).unwrap();
     (dir, recording)
 }
 
@@ -99,7 +99,8 @@ fn a_flood_is_bounded_and_its_container_can_be_removed_at_once() {
             probes = probes.max(asked.elapsed());
         }
         let (used, grown, most) = (cpu() - cpu_before, rss_kib().saturating_sub(before), rounds.most());
-        println!("flood: {used:?} of CPU, {grown} KiB more, {most:?} of it at once, probes {probes:?}");
+        // Never more than its share: half a processor of a release, so not a whole one of this build.
+        assert!(used < began.elapsed(), "{used:?} of processor time");
         assert!(grown < 40 * 1024, "{grown} KiB more");
         assert!(most < AT_ONCE, "{most:?} without a turn for others");
         assert!(probes < 5 * SECOND, "{probes:?}");
@@ -388,7 +389,7 @@ fn a_dead_container_is_an_error_of_the_environment() {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let error = session.send("echo\n").await.unwrap_err();
         assert_eq!(error.trouble, Trouble::Died, "{error}");
-        assert!(error.detail.contains("137"), "{error}");
+        assert!(error.detail.contains("exited (exit code 137)"), "{error}");
         assert_eq!(session.standing().await.unwrap_err().trouble, Trouble::Died);
         let began = Instant::now();
         session.close().await;
@@ -548,7 +549,7 @@ fn a_recording_can_be_played_and_the_container_can_not_lead_it_astray() {
         std::fs::write(root.path().join("secret"), "of the host").unwrap();
         let mount = Mount { host: agent.clone(), inside: "/logs/agent".to_string(), read_only: false };
         let Some(up) = up_from(super::bench::IMAGE, "record", |spec| spec.mounts = vec![mount]).await else { return };
-        let recording = Recording::begin(&Folder::open(&agent).unwrap(), FILE_CAP).unwrap();
+        let recording = Recording::begin(&Folder::open(&agent).unwrap(), "terminal", FILE_CAP).unwrap();
         let mut session = up.open_with(SessionSpec::default(), Some(recording)).await;
         session.mark(0);
         run(&mut session, "echo first\n").await;

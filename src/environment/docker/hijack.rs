@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
+use bollard::query_parameters::InspectContainerOptions;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::super::{EnvError, Pty, PtyCommand, PtyReader, PtyWriter, plain_path};
+use super::super::{EnvError, Pty, PtyCommand, PtyReader, PtyWriter, Trouble, plain_path};
 use super::address::Address;
 use super::calls;
 use super::container::DockerEnvironment;
@@ -32,6 +33,7 @@ const HEAD: usize = 16 * 1024;
 const REASON: usize = 64 * 1024;
 /// For the reason after the head.
 const REASON_TIME: Duration = Duration::from_secs(5);
+const LOOK_WHO: &str = "look who stopped it: the engine's log, another user, a restart";
 /// Keys that would detach. There have to be some, else the engine takes Ctrl-P Ctrl-Q: it would keep
 /// Ctrl-P back until the next key, and end the session at Ctrl-Q. Nobody types these; only Ctrl-^ alone
 /// waits for the key after it.
@@ -81,10 +83,45 @@ impl DockerEnvironment {
     pub(super) async fn end_of_pty(&self, exec: &str) -> Result<Option<i64>, EnvError> {
         let id = self.id("look at a terminal")?;
         let asked = self.engine().docker().inspect_exec(exec);
-        match self.engine().call(&calls::EXEC_INSPECT, self.name(), asked).await {
-            Ok(found) => Ok(found.exit_code.filter(|_| found.running == Some(false))),
-            Err(e) => Err(self.why(&id, e).await),
+        let found = match self.engine().call(&calls::EXEC_INSPECT, self.name(), asked).await {
+            Ok(found) => found,
+            Err(e) => return Err(self.why(&id, e).await),
+        };
+        let Some(code) = found.exit_code.filter(|_| found.running == Some(false)) else { return Ok(None) };
+        // A container takes its programs with it, and their end may be reported first.
+        match self.last_words(&id).await? {
+            Some(words) => Err(EnvError::new(Trouble::Died, "look at a terminal", &words, LOOK_WHO)),
+            None => Ok(Some(code)),
         }
+    }
+
+    /// What the engine says about the end of the container; None while it runs.
+    async fn last_words(&self, id: &str) -> Result<Option<String>, EnvError> {
+        let asked = self.engine().docker().inspect_container(id, None::<InspectContainerOptions>);
+        let state = match self.engine().call(&calls::INSPECT, self.name(), asked).await {
+            Ok(found) => found.state.unwrap_or_default(),
+            Err(e) if e.trouble == Trouble::NotFound => return Ok(Some("the container was removed".to_string())),
+            Err(e) => return Err(e),
+        };
+        if state.running == Some(true) {
+            return Ok(None);
+        }
+        let mut words = "the container is not running any more".to_string();
+        if let Some(status) = state.status {
+            words.push_str(&format!(", {status}"));
+        }
+        if let Some(code) = state.exit_code {
+            words.push_str(&format!(" (exit code {code})"));
+        }
+        if let Some(error) = state.error.filter(|e| !e.is_empty()) {
+            words.push_str(&format!(": {error}"));
+        }
+        // The state says nothing reliable about memory, the events do.
+        match self.oom_kills() {
+            0 => {}
+            n => words.push_str(&format!("; {n} kills for want of memory")),
+        }
+        Ok(Some(words))
     }
 
     pub(super) async fn resize_pty(&self, exec: &str, cols: u16, rows: u16) -> Result<(), EnvError> {
