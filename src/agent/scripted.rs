@@ -41,6 +41,8 @@ use crate::terminal::{FILE_CAP, Recording, Session, SessionSpec};
 pub const NAME: &str = "scripted";
 /// The script's name in a solution.
 pub const FILE: &str = "keys.json";
+/// Its raw bytes are where a Terminus-2 has them: readers know that name.
+const PANE: &str = "terminus_2";
 /// Longest script: 4 MiB.
 const LONGEST: u64 = 4 << 20;
 /// Seconds from one line to the next where the script says nothing.
@@ -236,7 +238,7 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
 
 async fn open(stage: &Stage<'_>) -> Result<Session, Raised> {
     let (logs, cap) = (Arc::clone(stage.logs), stage.output_cap.min(FILE_CAP));
-    let recording = apart(move || Recording::begin(&logs, cap)).await?;
+    let recording = apart(move || Recording::begin(&logs, PANE, cap)).await?;
     let recording = recording.map_err(|e| Raised::new("OSError", &e.to_string(), DURING))?;
     let config = &stage.task.config;
     let spec = SessionSpec {
@@ -263,6 +265,7 @@ fn report(episodes: u32, reopened: u32) -> AgentResult {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

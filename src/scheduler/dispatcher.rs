@@ -13,7 +13,7 @@ use super::disk::Disk;
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
 use super::trial::{Attempt, Places};
-use crate::agent::{self, Agent};
+use crate::agent::{self, Agent, Desk};
 use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
 use crate::harbor::write::result::TrialResult;
@@ -267,7 +267,7 @@ impl Job {
         let (places, scrub) = (Arc::clone(&self.places), self.plan.scrub.clone());
         let permits = planned.group.as_ref().and_then(|group| self.permits.get(group)).map(Arc::clone);
         let ledger = Ledger::default();
-        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, permits, ledger };
+        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, permits, ledger, desk: Desk::default() };
         self.work.spawn(async move { (trial, attempt.run().await) });
     }
 
