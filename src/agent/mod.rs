@@ -1,4 +1,4 @@
-//! Who works in a trial: what an agent is to the one who runs it, and the two that call no model.
+//! Who works in a trial: what an agent is to the one who runs it, and those that call no model.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,11 +11,15 @@ use crate::harbor::write::Folder;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
 
+mod desk;
 mod nop;
 mod oracle;
+pub mod scripted;
 
+pub use desk::Desk;
 pub use nop::Nop;
 pub use oracle::Oracle;
+pub use scripted::Scripted;
 
 /// What a part of an agent's work gives: a future that may move between threads. Dropping it ends the
 /// work where the environment can end it.
@@ -24,7 +28,7 @@ pub type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Raised>> + Send + '
 /// Where an agent works.
 pub struct Stage<'a> {
     /// The environment, started.
-    pub environment: &'a dyn Environment,
+    pub environment: &'a Arc<dyn Environment>,
     /// The task.
     pub task: &'a Task,
     /// The step of it.
@@ -39,6 +43,8 @@ pub struct Stage<'a> {
     pub output_cap: u64,
     /// Where the ends of its commands are noted.
     pub ledger: &'a Ledger,
+    /// The agent's terminal, and what it has to report so far.
+    pub desk: &'a Desk,
 }
 
 /// Who works on a task.
@@ -57,13 +63,14 @@ pub trait Agent: Send + Sync {
 }
 
 /// The agents that there are, by name.
-pub const NAMES: [&str; 2] = ["oracle", "nop"];
+pub const NAMES: [&str; 3] = ["oracle", "nop", scripted::NAME];
 
 /// An agent by its name; None for one that is not ours.
 pub fn by_name(name: &str) -> Option<Box<dyn Agent>> {
     match name {
         "oracle" => Some(Box::new(Oracle)),
         "nop" => Some(Box::new(Nop)),
+        scripted::NAME => Some(Box::new(Scripted)),
         _ => None,
     }
 }

@@ -61,7 +61,7 @@ async fn solve(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
         ..Command::new(&format!("({script})"))
     };
     let end = environment.exec(&command).await.map_err(failed)?;
-    let noted = stage.ledger.note(environment, "solution", step.name.as_deref(), &end).await;
+    let noted = stage.ledger.note(&**environment, "solution", step.name.as_deref(), &end).await;
     match end.ended {
         Ended::Exited(0) => {}
         // It is only noted: the verifier has the say.

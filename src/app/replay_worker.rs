@@ -18,6 +18,8 @@ const PICTURE: Duration = Duration::from_millis(33);
 const SLICE: Duration = Duration::from_millis(12);
 /// How often a recording is looked at for growth, while it is shown.
 const GROWTH: Duration = Duration::from_millis(500);
+/// The same for the terminal of a running trial that is followed: as live as it gets.
+const LIVE: Duration = Duration::from_millis(40);
 /// Bytes of a trajectory indexed between two looks at the requests.
 const EPISODE_SLICE: u64 = 4 << 20;
 /// Bytes searched between two looks at the requests.
@@ -202,6 +204,8 @@ impl Session {
         self.working = true;
         self.found = None;
         match (self.wanted_episode, self.wanted_moment) {
+            // What runs is looked at as it is now.
+            (None, None) if self.runs() => self.player.follow(true),
             (None, None) => self.player.play(),
             _ => self.player.pause(),
         }
@@ -244,7 +248,17 @@ impl Session {
             // The scrubber moves on through silences, but not 30 times a second.
             return Some(due.clamp(until_picture.max(Duration::from_millis(5)), Duration::from_millis(250)));
         }
-        Some(GROWTH)
+        Some(self.growth())
+    }
+
+    fn growth(&self) -> Duration {
+        if self.player.is_following() && self.runs() { LIVE } else { GROWTH }
+    }
+
+    /// Whether this is a trial that has no end yet.
+    fn runs(&self) -> bool {
+        let has = |dir: &PathBuf, name: &str| dir.join(name).symlink_metadata().is_ok();
+        self.dir.as_ref().is_some_and(|dir| has(dir, "config.json") && !has(dir, "result.json"))
     }
 
     /// Lets time go on, works and looks for growth; true when the picture changed.
@@ -295,7 +309,7 @@ impl Session {
             }
             changed = true;
         }
-        if !self.working && !self.searching && self.looked.elapsed() >= GROWTH {
+        if !self.working && !self.searching && self.looked.elapsed() >= self.growth() {
             self.looked = Instant::now();
             changed |= self.look_for_growth();
         }

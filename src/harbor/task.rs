@@ -244,6 +244,15 @@ impl Task {
         Ok(Task { dir: tree.root, name, config, steps, dockerfile, notes, unsupported })
     }
 
+    /// A text of the task, UTF-8, of at most `cap` bytes; None where there is none.
+    ///
+    /// # Errors
+    /// [`TaskProblem::Unreadable`] for one that is no regular file or longer, [`TaskProblem::Leaves`] for
+    /// a link that leads out of the task.
+    pub fn text(&self, path: &str, cap: u64) -> Result<Option<String>, TaskProblem> {
+        Tree::open(&self.dir)?.text(path, cap)
+    }
+
     /// The name without its organisation.
     pub fn short_name(&self) -> &str {
         self.name.rsplit('/').next().unwrap_or(&self.name)

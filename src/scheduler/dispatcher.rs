@@ -17,7 +17,7 @@ use super::health::{Asker, Event, Health, Manners};
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
 use super::trial::{Attempt, Places};
-use crate::agent::{self, Agent};
+use crate::agent::{self, Agent, Desk};
 use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
 use crate::harbor::write::result::TrialResult;
@@ -371,7 +371,8 @@ impl Job {
         let agents = planned.group.as_ref().and_then(|group| self.agent_slots.get(group));
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
-        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger };
+        let desk = Desk::default();
+        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;

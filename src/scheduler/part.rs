@@ -35,7 +35,7 @@ impl Attempt {
     /// The agent at work. What it fails of is noted and no failure of this; a stop is.
     pub(super) async fn agent_phase(
         &mut self,
-        environment: &dyn Environment,
+        environment: &Arc<dyn Environment>,
         step: &TaskStep,
         part: &mut Part,
     ) -> Result<(), Raised> {
@@ -62,6 +62,7 @@ impl Attempt {
             env: &env,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
+            desk: &self.desk,
         };
         let base = config.agent.override_timeout_sec.filter(|s| *s > 0.0);
         let base = base.or(task.config.agent_timeout(task.spec(step)));
@@ -71,6 +72,11 @@ impl Attempt {
         let agent = Arc::clone(&self.agent);
         let done = phase(&mut self.cancel, limit, agent.run(&stage)).await;
         finished(&mut part.agent_execution);
+        // What it had to say when it was cut short.
+        part.agent_result = Some(self.desk.reported());
+        for line in self.desk.notes().await {
+            self.say(format!("Terminal: {line}")).await;
+        }
         match done {
             Ok(result) => part.agent_result = Some(result),
             Err(raised) if raised.is_cancelled() => return Err(raised),
@@ -78,6 +84,13 @@ impl Attempt {
         }
         self.say_remarks().await;
         Ok(())
+    }
+
+    /// Closes the agent's terminal.
+    pub(super) async fn clear_desk(&self) {
+        for line in self.desk.clear().await {
+            self.say(format!("Terminal: {line}")).await;
+        }
     }
 
     /// What the commands so far came to, where it is worth a line.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::extra::{self, Extra};
 use super::mounts;
 use super::settings::Settings;
-use crate::agent;
+use crate::agent::{self, scripted, scripted::Script};
 use crate::harbor::run_config::{self, Planned, is_sensitive_name, template_name};
 use crate::harbor::task::{Artifact, EnvTemplate, Task, TaskProblem, TaskStep, host_variable, sha256_hex, with_extra};
 use crate::harbor::write::config::{AgentConfig, JobConfig, TaskConfig, TrialConfig};
@@ -27,6 +27,9 @@ pub enum PlanError {
     /// What this runner does not do, everything that was found, a line each.
     #[error("not run by pilothouse itself:\n{}", .0.join("\n"))]
     Refused(Vec<String>),
+    /// What the scripted agent can not play: file, line and what to do, a line each.
+    #[error("{}", .0.join("\n"))]
+    Scripts(Vec<String>),
     /// A task whose content can not be read.
     #[error("{task}: {problem}")]
     Task {
@@ -229,6 +232,10 @@ fn trials(
     if !refused.is_empty() {
         return Err(PlanError::Refused(refused));
     }
+    let scripts = scripts(config, tasks);
+    if !scripts.is_empty() {
+        return Err(PlanError::Scripts(scripts));
+    }
     let problem = |task: &Task, problem| PlanError::Task { task: task.name.clone(), problem };
     let digests = tasks.iter().map(|(_, task)| task.digests().map_err(|e| problem(task, e)));
     let digests = digests.collect::<Result<Vec<_>, _>>()?;
@@ -271,6 +278,26 @@ fn trials(
         }));
     }
     Ok((trials, Scrub::new(secrets(config, tasks)), limits))
+}
+
+/// What is wrong with the scripts of the tasks, where an agent plays them.
+fn scripts(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String> {
+    if !config.agents.iter().any(plays) {
+        return Vec::new();
+    }
+    if config.environment.kind.as_deref() == Some("local") {
+        return vec!["agent scripted: the local environment has no terminals; use -e docker".to_string()];
+    }
+    let steps = tasks.iter().flat_map(|(_, task)| task.steps.iter().map(move |step| (task, step)));
+    let mut wrong: Vec<String> =
+        steps.filter_map(|(task, step)| Script::of(task, step).err()).map(|e| e.to_string()).collect();
+    // Steps may share one.
+    wrong.dedup();
+    wrong
+}
+
+fn plays(agent: &AgentConfig) -> bool {
+    agent.name.as_deref() == Some(scripted::NAME)
 }
 
 /// Values of variables that are secrets, by their names or by how they look: the operator's, and those

@@ -17,7 +17,7 @@ use crate::harbor::write::{Folder, Modes};
 impl Attempt {
     /// All steps, until one fails without a reward or misses its minimum. What a step fails of is the
     /// step's; what is returned is the trial's.
-    pub(super) async fn steps(&mut self, environment: &dyn Environment, sheet: &mut Sheet) -> Result<(), Raised> {
+    pub(super) async fn steps(&mut self, environment: &Arc<dyn Environment>, sheet: &mut Sheet) -> Result<(), Raised> {
         let planned = Arc::clone(&self.planned);
         let task = &*planned.task;
         let total = task.steps.len();
@@ -30,7 +30,9 @@ impl Attempt {
             let begun = self.disk.work(move |folder| folder.begin_step(&name, Modes::default()));
             let folder = Arc::new(begun.await.map_err(os_error("a step's begin"))?);
             self.step(environment, step, part, &mut dirty).await?;
-            self.archive(environment, Arc::clone(&folder)).await?;
+            // Its recording is of this step, and moved with it.
+            self.clear_desk().await;
+            self.archive(&**environment, Arc::clone(&folder)).await?;
             if let Some(why) = self.ends_here(step, part) {
                 self.say(why).await;
                 break;
@@ -42,7 +44,7 @@ impl Attempt {
 
     async fn step(
         &mut self,
-        environment: &dyn Environment,
+        environment: &Arc<dyn Environment>,
         step: &TaskStep,
         part: &mut Part,
         dirty: &mut bool,
@@ -51,22 +53,22 @@ impl Attempt {
         let limit = || Limit { seconds: None, kind: "RuntimeError", what };
         if std::mem::take(dirty) {
             // The tests of the step before, and what they left, are not for this one to see.
-            phase(&mut self.cancel.clone(), limit(), clear(environment, what)).await?;
+            phase(&mut self.cancel.clone(), limit(), clear(&**environment, what)).await?;
         }
-        let ready = self.prepare(environment, step, part);
+        let ready = self.prepare(&**environment, step, part);
         phase(&mut self.cancel.clone(), limit(), ready).await?;
         if part.exception.is_some() {
             return Ok(());
         }
         self.agent_phase(environment, step, part).await?;
-        self.collect(Some(environment), Some(step)).await;
+        self.collect(Some(&**environment), Some(step)).await;
         if !self.graded(part) {
             return Ok(());
         }
         *dirty = true;
-        let cleared = phase(&mut self.cancel.clone(), limit(), clear(environment, what)).await;
+        let cleared = phase(&mut self.cancel.clone(), limit(), clear(&**environment, what)).await;
         let done = match cleared {
-            Ok(()) => self.grade(environment, step, part).await,
+            Ok(()) => self.grade(&**environment, step, part).await,
             Err(raised) => Err(raised),
         };
         match done {

@@ -14,7 +14,7 @@ use super::limits::{Limit, begun, effective, finished, given, os_error, phase, r
 use super::part::Part;
 use super::plan::PlannedTrial;
 use super::start::{healthy, start};
-use crate::agent::{Agent, Stage};
+use crate::agent::{Agent, Desk, Stage};
 use crate::environment::local::LocalEnvironment;
 use crate::environment::{Act, EnvError, Environment, Ledger, Mount, Trouble};
 use crate::harbor::task::{host_variable, resolve_all};
@@ -104,6 +104,8 @@ pub(super) struct Attempt {
     /// Slots for agents at work.
     pub agents: Arc<Pool>,
     pub ledger: Ledger,
+    /// The agent's terminal.
+    pub desk: Desk,
 }
 
 /// What is known of an attempt so far.
@@ -133,7 +135,7 @@ impl Attempt {
             }
         };
         if let Some(environment) = &environment
-            && let Err(raised) = self.work(&**environment, &mut sheet).await
+            && let Err(raised) = self.work(environment, &mut sheet).await
         {
             self.note(&mut sheet.trial, &raised).await;
         }
@@ -142,6 +144,8 @@ impl Attempt {
             let step = self.planned.task.steps.first().cloned();
             self.collect(environment.as_deref(), step.as_ref()).await;
         }
+        // What the agent left running lived until here; a stream that is open would hold up the removal.
+        self.clear_desk().await;
         if let Some(environment) = environment {
             let over = environment.hand_over().await;
             for done in [over, environment.stop().await] {
@@ -201,7 +205,7 @@ impl Attempt {
         }
     }
 
-    async fn place(&self) -> Result<Box<dyn Environment>, Raised> {
+    async fn place(&self) -> Result<Arc<dyn Environment>, Raised> {
         let during = "the environment's start";
         let made = self.disk.work(|folder| {
             let folder = folder.folder();
@@ -221,11 +225,11 @@ impl Attempt {
         let env = resolve_all(&planned.task.config.environment.env, host_variable);
         let env = env.map_err(|e| Raised::new("ValueError", &e.to_string(), during))?;
         let env = env.into_iter().chain(given(&planned.config.environment.env, during)?).collect();
-        self.places.place(Ask { planned, mounts, env }).map_err(runtime_error(during))
+        self.places.place(Ask { planned, mounts, env }).map(Arc::from).map_err(runtime_error(during))
     }
 
     /// Everything between start and teardown.
-    async fn work(&mut self, environment: &dyn Environment, sheet: &mut Sheet) -> Result<(), Raised> {
+    async fn work(&mut self, environment: &Arc<dyn Environment>, sheet: &mut Sheet) -> Result<(), Raised> {
         let planned = Arc::clone(&self.planned);
         let (task, config) = (&*planned.task, &planned.config);
         let general = config.timeout_multiplier;
@@ -235,7 +239,7 @@ impl Attempt {
         let seconds =
             effective(Some(task.config.build_timeout()), None, config.environment_build_timeout_multiplier, general);
         let (kind, what) = ("EnvironmentStartTimeoutError", "Environment start");
-        let begin = start(environment, &planned);
+        let begin = start(&**environment, &planned);
         let done = {
             let mut begin = std::pin::pin!(begin);
             let done = phase(&mut self.cancel, Limit { seconds, kind, what }, begin.as_mut()).await;
@@ -251,7 +255,7 @@ impl Attempt {
         self.say(format!("Environment: {}; {}", is.summary, is.deviations.join("; "))).await;
         if let Some(check) = &task.config.environment.healthcheck {
             let limit = Limit { seconds: None, kind: "HealthcheckError", what: "Healthcheck" };
-            phase(&mut self.cancel, limit, healthy(environment, check, None)).await?;
+            phase(&mut self.cancel, limit, healthy(&**environment, check, None)).await?;
         }
         let logs = self.agent_logs().await.map_err(os_error("the agent's setup"))?;
         let agent = Arc::clone(&self.agent);
@@ -266,6 +270,7 @@ impl Attempt {
             env: &own,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
+            desk: &self.desk,
         };
         sheet.agent_setup = begun();
         let base = config.agent.override_setup_timeout_sec.unwrap_or(SETUP_SEC);
@@ -282,9 +287,9 @@ impl Attempt {
         }
         self.agent_phase(environment, step, &mut sheet.trial).await?;
         sheet.collected = true;
-        self.collect(Some(environment), Some(step)).await;
+        self.collect(Some(&**environment), Some(step)).await;
         if self.graded(&sheet.trial) {
-            let done = self.grade(environment, step, &mut sheet.trial).await;
+            let done = self.grade(&**environment, step, &mut sheet.trial).await;
             done?;
         }
         Ok(())

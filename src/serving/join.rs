@@ -145,7 +145,7 @@ pub struct Replica {
 
 /// Agents of Harbor and of this program that call no model.
 pub fn calls_a_model(agent: Option<&str>) -> bool {
-    !matches!(agent, Some("oracle" | "nop"))
+    !matches!(agent, Some("oracle" | "nop" | "scripted"))
 }
 
 /// Reads the trials' side; `of_model` false leaves out what only servers need.

@@ -93,7 +93,8 @@ pub struct RunFlags {
     #[arg(long, value_name = "TYPE", help_heading = "Limits")]
     pub retry_exclude: Vec<String>,
 
-    /// The agent (default: oracle)
+    /// The agent: oracle (the task's solution), nop (does nothing) or scripted (the keys of the task's
+    /// solution/keys.json, typed into a recorded terminal) (default: oracle)
     #[arg(short = 'a', long, value_name = "NAME", help_heading = "Agent")]
     pub agent: Option<String>,
     /// The model; several give one agent each

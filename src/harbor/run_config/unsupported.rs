@@ -9,7 +9,7 @@ use crate::job::text::clean;
 pub const WAY: &str = "run it with harbor itself";
 
 /// Agents that pilothouse has.
-const AGENTS: [&str; 2] = ["oracle", "nop"];
+const AGENTS: [&str; 3] = ["oracle", "nop", "scripted"];
 /// Environments that pilothouse has.
 const PLACES: [&str; 2] = ["docker", "local"];
 /// Settings of the Docker environment (`environment.kwargs`, `--ek`) that mean something here, with what
@@ -149,7 +149,7 @@ fn agent(a: &AgentConfig, at: &str, list: &mut List) {
             list.when(true, format!("{at}.name: {name}"), "no agents written in Python");
         }
         Some(name) => {
-            list.when(!AGENTS.contains(&name), format!("{at}.name: {name}"), "only oracle and nop so far");
+            list.when(!AGENTS.contains(&name), format!("{at}.name: {name}"), "only oracle, nop and scripted so far");
         }
         None => {}
     }

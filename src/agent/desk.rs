@@ -1,0 +1,48 @@
+//! Where an agent sits: its terminal, which outlives its work, and what it has to report so far.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::harbor::write::result::AgentResult;
+use crate::terminal::Session;
+
+/// An agent's place in one trial, or in one step of it. The trial keeps it: when the agent's time is over
+/// its terminal stays open until the tests are done, since what it left running may be what is tested.
+#[derive(Debug, Default)]
+pub struct Desk {
+    session: tokio::sync::Mutex<Option<Session>>,
+    report: Mutex<AgentResult>,
+}
+
+impl Desk {
+    /// The terminal, for the one who works; None until it is opened.
+    pub async fn terminal(&self) -> tokio::sync::MutexGuard<'_, Option<Session>> {
+        self.session.lock().await
+    }
+
+    /// What the agent would report if it ended now.
+    pub fn report(&self, result: AgentResult) {
+        *self.last() = result;
+    }
+
+    /// The last report, once.
+    pub fn reported(&self) -> AgentResult {
+        std::mem::take(&mut *self.last())
+    }
+
+    /// What happened to the terminal since the last time. Safe to print.
+    pub async fn notes(&self) -> Vec<String> {
+        self.terminal().await.as_ref().map(Session::notes).unwrap_or_default()
+    }
+
+    /// Closes the terminal, if there is one. What runs in it runs on. Gives the last notes.
+    pub async fn clear(&self) -> Vec<String> {
+        let Some(session) = self.terminal().await.take() else { return Vec::new() };
+        let notes = session.notes();
+        session.close().await;
+        notes
+    }
+
+    fn last(&self) -> MutexGuard<'_, AgentResult> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
