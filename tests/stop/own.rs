@@ -44,7 +44,8 @@ impl Own {
         command.current_dir(tmp.path()).stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(out);
         let mut own = Own { child: command.spawn().unwrap(), tmp };
         let until = Instant::now() + Duration::from_secs(60);
-        while own.at_work() < 2 {
+        // The live result is written, too: nothing is in the middle of a write when the job is killed.
+        while own.at_work() < 2 || own.told_running() != Some(2) {
             let ended = own.child.try_wait().unwrap();
             let said = fs::read_to_string(own.tmp.path().join("out")).unwrap();
             assert!(ended.is_none() && Instant::now() < until, "{ended:?}\n{said}");
@@ -67,6 +68,12 @@ impl Own {
         // In a container the output comes out at the end: there the container's log file shows the start.
         let up = |trial: &&PathBuf| fs::read_to_string(trial.join("trial.log")).is_ok_and(|t| t.contains("agent"));
         whole.iter().filter(|t| begun(t) || up(t)).count()
+    }
+
+    /// Trials at work by the live result.
+    fn told_running(&self) -> Option<u64> {
+        let value: Value = serde_json::from_slice(&fs::read(self.job().join("result.json")).ok()?).ok()?;
+        value["stats"]["n_running_trials"].as_u64()
     }
 
     fn id(&self) -> String {
