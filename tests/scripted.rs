@@ -252,3 +252,34 @@ fn the_terminal_of_a_running_trial_is_seen_live_until_the_job_is_stopped() {
     assert_eq!((read.tally.totals.phantom, read.tally.totals.running), (0, 0));
     assert_eq!(left_of(&id), "");
 }
+
+#[test]
+fn every_step_has_its_script_and_its_recording() {
+    let yard = Yard::new();
+    let dir = yard.temp.path().join("tasks/steps");
+    for (step, keys) in [("a", "echo 41 > /app/answer\\n"), ("b", "echo 42 > /app/answer\\n")] {
+        let at = dir.join("steps").join(step);
+        for sub in ["tests", "solution"] {
+            fs::create_dir_all(at.join(sub)).unwrap();
+        }
+        fs::write(at.join("instruction.md"), "Do it.\n").unwrap();
+        fs::write(at.join("solution/keys.json"), format!("[{{\"keys\": \"{keys}\", \"wait\": 0.5}}]")).unwrap();
+        fs::write(at.join("tests/test.sh"), format!("#!/bin/bash\n{CHECK}\n")).unwrap();
+    }
+    fs::create_dir_all(dir.join("environment")).unwrap();
+    fs::write(dir.join("environment/Dockerfile"), "FROM scratch\n").unwrap();
+    let steps = "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n";
+    fs::write(dir.join("task.toml"), format!("schema_version = \"1.1\"\n{IMAGE}\n{steps}")).unwrap();
+    let yard = Yard { tasks: vec![dir], ..yard };
+    let Some((done, id)) = in_containers(&yard, yard.config("scripted", 1), nothing) else { return };
+    assert!(done.complete);
+    let read = yard.read();
+    assert_eq!(read.end("steps"), (Some(0.5), None));
+    assert_eq!(read.result("steps").n_episodes, Some(2));
+    for (step, answer) in [("a", "41"), ("b", "42")] {
+        let agent = find(&yard, &read, "steps").join("steps").join(step).join("agent");
+        let screen = played(&agent.join("recording.cast")).join("\n");
+        assert!(screen.contains(answer) && agent.join("terminus_2.pane").exists(), "{step}: {screen}");
+    }
+    assert_eq!(left_of(&id), "");
+}

@@ -168,7 +168,7 @@ impl Session {
         let Some(first) = casts.first().cloned() else {
             return Err(format!(
                 "{}: no recording in agent/ or steps/*/agent/: Harbor 0.26 copies it out only after the agent ended \
-                 (live with --ek auto_mounting=true), and other agents than Terminus-2 make none",
+                 (live with --ek auto_mounting=true), and agents without a terminal make none",
                 source.path.display()
             ));
         };
