@@ -14,8 +14,12 @@ use crate::cli::desk::Desk;
 use crate::harbor::write::lease::LEASE;
 use crate::job::time;
 
-/// Between two tries to find somebody.
+/// From one try to find somebody to the next: at first, and after somebody was there …
 const AGAIN: Duration = Duration::from_secs(2);
+/// … and at most, since nobody may ever come: a screen on a finished job costs nothing.
+const SELDOM: Duration = Duration::from_secs(30);
+/// While it is linked, how often the sending half looks whether it still is.
+const STILL: Duration = Duration::from_secs(1);
 /// Orders that may wait.
 const WAITING: usize = 64;
 /// Why something was done.
@@ -67,6 +71,7 @@ fn link(dir: &std::path::Path, state: Option<PathBuf>, asks: Receiver<Op>, news:
     let asks = std::sync::Arc::new(std::sync::Mutex::new(asks));
     // The process may stay a while, with its screen, when its job is over: that is told once.
     let mut over = false;
+    let mut pause = AGAIN;
     while !news.is_closed() {
         // Harbor's jobs have none.
         let ours = std::fs::symlink_metadata(dir.join(LEASE)).is_ok();
@@ -75,11 +80,13 @@ fn link(dir: &std::path::Path, state: Option<PathBuf>, asks: Receiver<Op>, news:
             && line.send(&Request::of(Op::Watch, "")).is_ok()
         {
             over = listen(dir, line, &asks, news, over);
+            pause = AGAIN;
             if !over {
                 let _ = news.blocking_send(News::Unlinked);
             }
         }
-        std::thread::sleep(AGAIN);
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(SELDOM);
     }
 }
 
@@ -99,7 +106,7 @@ fn listen(
         // Orders of a time when nobody was linked are not for this one.
         while asks.try_recv().is_ok() {}
         loop {
-            match asks.recv_timeout(Duration::from_millis(200)) {
+            match asks.recv_timeout(STILL) {
                 Ok(op) => {
                     let request = super::wire::line(&Request::of(op, WHY));
                     if std::io::Write::write_all(&mut out, &request).is_err() {
