@@ -85,7 +85,7 @@ fn link(dir: &std::path::Path, state: Option<PathBuf>, asks: Receiver<Op>, news:
                 let _ = news.blocking_send(News::Unlinked);
             }
         }
-        std::thread::sleep(pause);
+        std::thread::sleep(if ours { pause } else { SELDOM });
         pause = (pause * 2).min(SELDOM);
     }
 }
