@@ -97,7 +97,7 @@ fn views_help_palette_and_attention() {
     pty.wait_for("1 Trials", SOON);
 
     pty.send("?");
-    pty.wait_for("this help", SOON);
+    pty.wait_for("any other key closes", SOON);
     pty.send("G");
     pty.wait_for("inferred from files", SOON);
     pty.send("x");
@@ -223,7 +223,7 @@ fn no_color_has_no_colour_and_ascii_has_only_ascii() {
             pty.send(keys);
             pty.wait_for(sign, SOON);
         }
-        for (keys, sign) in [("f", "filter by"), ("o", "sort by"), (":", "Enter runs"), ("?", "this help")] {
+        for (keys, sign) in [("f", "filter by"), ("o", "sort by"), (":", "Enter runs"), ("?", "any other key closes")] {
             pty.send(keys);
             pty.wait_for(sign, SOON);
             pty.send(key::ESC);
@@ -344,7 +344,7 @@ fn pasted_text_is_text() {
     pty.send("\u{1b}[200~q\rccc?\u{1b}[201~");
     pty.settle(std::time::Duration::from_millis(200), SOON);
     pty.wait_for("1 Trials", SOON);
-    assert!(!pty.text().contains("this help"));
+    assert!(!pty.text().contains("any other key closes"));
     pty.send("/");
     pty.wait_for("filter /", SOON);
     pty.send("\u{1b}[200~be\u{1b}[31mta\n\u{1b}[201~");
