@@ -304,7 +304,8 @@ async fn what_hangs_costs_nothing_else() {
     hung.hang();
     watch.forget();
     let before = (hung.asked("/v1/loads"), well.asked("/metrics"));
-    watch.take(Duration::from_secs(4)).await;
+    // Longer than two time-outs, on a busy machine too.
+    watch.take(Duration::from_secs(7)).await;
     let late: Vec<_> = watch
         .seen
         .iter()
@@ -319,7 +320,7 @@ async fn what_hangs_costs_nothing_else() {
     }
     assert!(!late.iter().any(|l| (l.0, l.1) == (b, "/metrics")), "{late:?}");
     assert!(well.asked("/metrics") - before.1 >= 8, "its other path goes on");
-    assert!(hung.asked("/v1/loads") - before.0 <= 3, "a hung one is not swamped");
+    assert!(hung.asked("/v1/loads") - before.0 <= 5, "a hung one is not swamped");
     // It comes back as it was: nothing was restarted.
     hung.unhang();
     watch.forget();
