@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The longest that what is said last is waited for: a slow disk keeps nobody.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// The longest that programs are waited for that a process left at work.
 const CHILDREN: Duration = Duration::from_secs(30);

@@ -289,7 +289,7 @@ fn one_request_is_aborted_at_its_server_and_noted() {
     fake.kill();
     stage.pty.send("1");
     stage.sees("the death", SOON, |text| text.contains("dead"));
-    std::thread::sleep(Duration::from_secs(2));
+    std::thread::sleep(Duration::from_secs(3));
     stage.pty.send("q");
     assert_eq!(stage.pty.wait_exit(SOON).exit_code(), 0);
     let text = std::fs::read_to_string(&journal).unwrap();
