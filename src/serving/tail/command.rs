@@ -118,7 +118,8 @@ async fn once(mut group: Group, feed: &mut Feed, sink: &Sink) -> Result<String, 
     let (mut out, mut err) = (group.child.stdout.take(), group.child.stderr.take());
     let (mut cut_out, mut cut_err) = (Cutter::default(), Cutter::default());
     let (mut from_out, mut from_err) = (vec![0; 32 << 10], vec![0; 8 << 10]);
-    let mut last = String::new();
+    // The last line of each stream: why it ended is said in the second, whichever was read last.
+    let mut last = [String::new(), String::new()];
     // The first and the last output.
     let (mut began, mut heard): (Option<Instant>, Option<Instant>) = (None, None);
     let mut old = Old::default();
@@ -134,9 +135,9 @@ async fn once(mut group: Group, feed: &mut Feed, sink: &Sink) -> Result<String, 
         let now = Instant::now();
         // Without a silence it may all be old; afterwards what comes is fresh.
         let burst = began.is_none_or(|began| now < began + BURST) && heard.is_none_or(|heard| now < heard + QUIET);
-        let mut take = |line: &[u8], feed: &mut Feed| {
+        let mut take = |line: &[u8], stream: &mut String, feed: &mut Feed| {
             if !line.trim_ascii().is_empty() {
-                last = String::from_utf8_lossy(line.get(..line.len().min(2000)).unwrap_or_default()).into_owned();
+                *stream = String::from_utf8_lossy(line.get(..line.len().min(2000)).unwrap_or_default()).into_owned();
             }
             if old.over {
                 feed.line(line, When::Live(Stamp::now()));
@@ -152,9 +153,10 @@ async fn once(mut group: Group, feed: &mut Feed, sink: &Sink) -> Result<String, 
                 feed.line(line, When::Live(Stamp::now()));
             }
         };
+        let [last_out, last_err] = &mut last;
         match read {
-            Ok((n, false)) => cut_out.cut(from_out.get(..n).unwrap_or_default(), |line| take(line, feed)),
-            Ok((n, true)) => cut_err.cut(from_err.get(..n).unwrap_or_default(), |line| take(line, feed)),
+            Ok((n, false)) => cut_out.cut(from_out.get(..n).unwrap_or_default(), |line| take(line, last_out, feed)),
+            Ok((n, true)) => cut_err.cut(from_err.get(..n).unwrap_or_default(), |line| take(line, last_err, feed)),
             Err(_) => {}
         }
         if read.is_ok_and(|(n, _)| n > 0) {
@@ -173,9 +175,11 @@ async fn once(mut group: Group, feed: &mut Feed, sink: &Sink) -> Result<String, 
     if !old.over {
         old.release(feed, &[]);
     }
-    for rest in [cut_out.rest(), cut_err.rest()].into_iter().flatten() {
-        last = String::from_utf8_lossy(&rest).into_owned();
-        feed.line(&rest, When::Live(Stamp::now()));
+    for (rest, last) in [cut_out.rest(), cut_err.rest()].into_iter().zip(&mut last) {
+        if let Some(rest) = rest {
+            *last = String::from_utf8_lossy(&rest).into_owned();
+            feed.line(&rest, When::Live(Stamp::now()));
+        }
     }
     send(feed, sink).await.map_err(|_| Stopped)?;
     let status = tokio::time::timeout(LINGER, group.child.wait()).await.ok().and_then(Result::ok);
@@ -183,7 +187,8 @@ async fn once(mut group: Group, feed: &mut Feed, sink: &Sink) -> Result<String, 
         // Its number may be another's soon; those that it left behind have closed what they printed to.
         group.pid = None;
     }
-    Ok(told(status, &last))
+    let [out, err] = last;
+    Ok(told(status, if err.trim().is_empty() { &out } else { &err }))
 }
 
 fn told(status: Option<ExitStatus>, last: &str) -> String {
