@@ -9,7 +9,8 @@
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
 //! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
 //! | [`terminal`] | the agent's terminal in a trial: keys, screen, what is new, recording | `job`, `harbor`, `cast`, `environment` |
-//! | [`agent`] | who works in a trial: oracle, nop | `job`, `harbor`, `environment`, `terminal` |
+//! | [`model`] | the model as an agent asks it: chat completions, what can go wrong by kind, retries, the endpoint | `job` |
+//! | [`agent`] | who works in a trial: oracle, nop, scripted | `job`, `harbor`, `environment`, `terminal`, `model` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
@@ -25,7 +26,7 @@
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
-//! {agent, verifier} ← scheduler`, `{cast, environment} ← terminal ← agent`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
+//! {agent, verifier} ← scheduler`, `{cast, environment} ← terminal ← agent`, `model ← agent`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
 //! no tokio, ratatui or I/O outside `app::runtime` (which alone of it looks into `tty` and `ui`),
 //! `app::alarm`, `app::notifier` and the workers. A test (`tests/edges.rs`) checks the edges.
 //!
@@ -44,6 +45,7 @@ pub mod follow;
 pub mod harbor;
 pub mod job;
 pub mod journal;
+pub mod model;
 pub mod report;
 pub mod requeue;
 pub mod scheduler;

@@ -75,10 +75,11 @@ fn dependencies_run_one_way() {
         ("cast", &["cast", "job"]),
         ("follow", &["follow", "journal", "harbor", "job"]),
         ("environment", &["environment", "harbor", "job"]),
-        ("agent", &["agent", "terminal", "environment", "harbor", "job"]),
+        ("agent", &["agent", "terminal", "model", "environment", "harbor", "job"]),
+        ("model", &["model", "job"]),
         ("verifier", &["verifier", "environment", "harbor", "job"]),
         ("terminal", &["terminal", "environment", "cast", "harbor", "job"]),
-        ("scheduler", &["scheduler", "terminal", "agent", "verifier", "environment", "harbor", "job"]),
+        ("scheduler", &["scheduler", "terminal", "model", "agent", "verifier", "environment", "harbor", "job"]),
         ("journal", &["journal", "harbor", "job"]),
         ("triage", &["triage", "journal", "harbor", "job"]),
         ("requeue", &["requeue", "journal", "harbor", "job"]),
@@ -134,10 +135,10 @@ fn crates_stay_in_their_rooms() {
         ("ratatui::", &|p| p.starts_with("ui") || p.starts_with("tty") || p == Path::new("app/runtime.rs")),
         ("notify::", &|p| p.starts_with("follow")),
         ("tokio::", &|p| {
-            let rooms = ["tty", "cli", "environment", "terminal", "agent", "verifier", "scheduler", "audit"];
+            let rooms = ["tty", "cli", "environment", "terminal", "model", "agent", "verifier", "scheduler", "audit"];
             rooms.iter().any(|r| p.starts_with(r)) || serving_reads(p) || RUNTIME.iter().any(|r| p == Path::new(r))
         }),
-        ("reqwest::", &serving_reads),
+        ("reqwest::", &|p| serving_reads(p) || p.starts_with("model")),
         // The client of the Docker engine has one place, and what it says becomes our own words there.
         ("bollard::", &|p| p.starts_with("environment/docker") || p == Path::new("environment/docker.rs")),
         // The flags of `harbor run` belong to its config.

@@ -1,8 +1,9 @@
 //! Where an agent sits: its terminal, which outlives its work, and what it has to report so far.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::harbor::write::result::AgentResult;
+use crate::job::work::Work;
 use crate::terminal::Session;
 
 /// An agent's place in one trial, or in one step of it. The trial keeps it: when the agent's time is over
@@ -11,6 +12,7 @@ use crate::terminal::Session;
 pub struct Desk {
     session: tokio::sync::Mutex<Option<Session>>,
     report: Mutex<AgentResult>,
+    work: Arc<Mutex<Work>>,
 }
 
 impl Desk {
@@ -22,6 +24,16 @@ impl Desk {
     /// What the agent would report if it ended now.
     pub fn report(&self, result: AgentResult) {
         *self.last() = result;
+    }
+
+    /// Tells what the agent does now.
+    pub fn tell(&self, change: impl FnOnce(&mut Work)) {
+        change(&mut self.work.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// What the agent does, for whoever shows it.
+    pub fn work(&self) -> Arc<Mutex<Work>> {
+        Arc::clone(&self.work)
     }
 
     /// The last report, once.

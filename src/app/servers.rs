@@ -20,7 +20,7 @@ use crate::job::{Stamp, TrialKey, time};
 use crate::serving::join::{self, Joined};
 use crate::serving::rids::Rids;
 use crate::serving::{
-    Diagnosis, DiagnosisKind, Observation, Replica, ReplicaKey, Seen, Server, Severity, State, Thresholds,
+    Calm, Diagnosis, DiagnosisKind, Observation, Replica, ReplicaKey, Seen, Server, Severity, State, Thresholds,
 };
 
 /// The panes of the view.
@@ -288,7 +288,7 @@ fn open(model: &mut Model) {
                         model.servers.detail = Some(0);
                     }
                 }
-                None => notice(model, "nothing is wrong with the servers"),
+                None => notice(model, Calm::of(model.serving.replicas().map(|row| row.state)).words()),
             }
         }
     }

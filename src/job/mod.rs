@@ -23,6 +23,7 @@ pub mod time;
 pub mod trial;
 pub mod verdict;
 pub mod warnings;
+pub mod work;
 
 pub use alarms::Limits as AlarmLimits;
 pub use class::{Class, Classification, Excerpt, Flag};

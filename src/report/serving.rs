@@ -27,7 +27,7 @@ use super::{UNKNOWN, line};
 use crate::job::text::{json_for_terminal, mask_secrets};
 use crate::job::{Stamp, time};
 use crate::serving::{
-    Circuit, Diagnosis, Field, Place, Replica, ReplicaKey, Serving, Severity, SourceId, SourceView, State,
+    Calm, Circuit, Diagnosis, Field, Place, Replica, ReplicaKey, Serving, Severity, SourceId, SourceView, State,
 };
 
 /// Diagnoses that are over and are printed in full.
@@ -424,15 +424,9 @@ pub fn plain(serving: &Serving) -> String {
         field(&mut out, "over", &format!("{} {}: {span}: {}", d.kind.name(), about(d), line(&d.text)));
     }
     if open.is_empty() {
-        let bad = |row: &Replica| matches!(row.state, State::Saturated | State::Retracting | State::Hung | State::Dead);
-        let words = if serving.replicas().any(bad) {
-            "nothing has held for long enough to be one; --watch goes on looking"
-        } else if serving.replicas().any(|row| row.state != State::Unknown) || !over.is_empty() {
-            "nothing is wrong now"
-        } else {
-            "nothing is known yet"
-        };
-        field(&mut out, "diagnoses", words);
+        let calm = Calm::of(serving.replicas().map(|row| row.state));
+        let more = if calm == Calm::TooSoon { "; --watch goes on looking" } else { "" };
+        field(&mut out, "diagnoses", &format!("{}{more}", calm.words()));
     }
     out
 }

@@ -23,6 +23,6 @@ mod thresholds;
 mod types;
 
 pub use series::Track;
-pub use state::{Arithmetic, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
+pub use state::{Arithmetic, Calm, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
 pub use thresholds::{Thresholds, ThresholdsError};
 pub use types::*;

@@ -1,5 +1,6 @@
 //! The state of serving: sources, servers, replicas, diagnoses; observations go in, nothing else does.
 
+mod calm;
 pub(in crate::serving) mod clock;
 mod events;
 mod readings;
@@ -9,6 +10,7 @@ mod source;
 mod standing;
 mod take;
 
+pub use calm::Calm;
 use clock::{Seconds, of_stamp, stamp};
 pub(in crate::serving) use events::{gone, of_figures};
 pub use readings::{Field, Reading};

@@ -12,7 +12,7 @@ use super::{boxed, lists, state_style, timeline};
 use crate::app::model::Model;
 use crate::app::servers;
 use crate::job::time;
-use crate::serving::{Circuit, Replica, join};
+use crate::serving::{Calm, Circuit, Replica, join};
 
 /// Draws the open replica.
 pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
@@ -106,7 +106,7 @@ pub fn lines(model: &Model, r: &Replica, pen: Pen, columns: usize) -> Vec<Line<'
     let all = servers::diagnoses(model);
     let all: Vec<_> = all.iter().filter(mine).collect();
     if all.is_empty() {
-        out.push(Line::styled("nothing is wrong with it", pen.dim()));
+        out.push(Line::styled(Calm::of(std::iter::once(r.state)).words(), pen.dim()));
     }
     for d in all {
         let style = if d.over { pen.dim() } else { lists::severity_style(d.severity, pen) };

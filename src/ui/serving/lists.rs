@@ -13,7 +13,7 @@ use super::boxed;
 use crate::app::model::Model;
 use crate::app::servers;
 use crate::job::time;
-use crate::serving::{Diagnosis, LogLine, Severity, join};
+use crate::serving::{Calm, Diagnosis, LogLine, Severity, join};
 
 /// Sign of a severity.
 pub fn sign(severity: Severity) -> &'static str {
@@ -67,7 +67,8 @@ pub fn diagnoses(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, foc
     let columns = usize::from(inside.width);
     let height = usize::from(inside.height);
     if all.is_empty() {
-        let text = cut("nothing is wrong with the servers", columns, pen);
+        let calm = Calm::of(model.serving.replicas().map(|row| row.state));
+        let text = cut(calm.words(), columns, pen);
         frame.render_widget(Line::styled(text, pen.dim()), Rect { height: inside.height.min(1), ..inside });
         return;
     }
