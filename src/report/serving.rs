@@ -27,7 +27,7 @@ use super::{UNKNOWN, line};
 use crate::job::text::{json_for_terminal, mask_secrets};
 use crate::job::{Stamp, time};
 use crate::serving::{
-    Calm, Circuit, Diagnosis, Field, Place, Replica, ReplicaKey, Serving, Severity, SourceId, SourceView, State,
+    Calm, Circuit, Diagnosis, Field, Place, Replica, ReplicaKey, Serving, Severity, SourceId, SourceView,
 };
 
 /// Diagnoses that are over and are printed in full.
