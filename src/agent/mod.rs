@@ -10,6 +10,7 @@ use crate::harbor::task::{Task, TaskStep};
 use crate::harbor::write::Folder;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
+use crate::model::endpoint::Endpoint;
 
 mod desk;
 mod nop;
@@ -45,6 +46,9 @@ pub struct Stage<'a> {
     pub ledger: &'a Ledger,
     /// The agent's terminal, and what it has to report so far.
     pub desk: &'a Desk,
+    /// Where its model is served, shared with the trials that name the same address; None where its config
+    /// names none.
+    pub endpoint: Option<&'a Endpoint>,
 }
 
 /// Who works on a task.
