@@ -69,7 +69,7 @@ pub struct Job {
     /// Away while a thread writes with it.
     writer: Option<JobWriter>,
     places: Arc<dyn Places>,
-    agents: HashMap<String, Arc<dyn Agent>>,
+    agents: Agents,
     /// Agent slots by group; those without a limit of their own share the last.
     agent_slots: HashMap<Arc<str>, Arc<Pool>>,
     other_agents: Arc<Pool>,
@@ -125,7 +125,7 @@ impl Job {
 
     fn of(
         plan: Plan,
-        agents: HashMap<String, Arc<dyn Agent>>,
+        agents: Agents,
         writer: JobWriter,
         who: &Claimant,
         places: Arc<dyn Places>,
@@ -155,8 +155,8 @@ impl Job {
         let names = plan.trials.iter().map(named).collect();
         let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
         let endpoints = Endpoints::default();
-        for base in plan.config.agents.iter().filter_map(AgentConfig::api_base) {
-            endpoints.of(base);
+        for base in plan.config.agents.iter().filter_map(agent::base) {
+            endpoints.of(&base);
         }
         let job = Job {
             plan,
@@ -371,7 +371,8 @@ impl Job {
                 self.check(begun)
             }
         };
-        let agent = planned.config.agent.name.as_ref().and_then(|name| self.agents.get(name)).map(Arc::clone);
+        let agent = self.agents.iter().find(|(config, _)| *config == planned.config.agent);
+        let agent = agent.map(|(_, agent)| Arc::clone(agent));
         let (Some(folder), Some(agent)) = (begun, agent) else {
             // Not begun: nothing of it is there to be written.
             self.policy.ended(trial, &[crate::job::outcome::CANCELLED], false, self.begin.elapsed());
@@ -386,7 +387,7 @@ impl Job {
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
         let desk = Desk::default();
-        let endpoint = planned.config.agent.api_base().map(|base| self.endpoints.of(base));
+        let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
         let (pauses, lost) = (self.manners.pause_clock, Vec::new());
         let attempt =
             Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk, endpoint, pauses, lost };
@@ -519,13 +520,15 @@ fn counts(groups: &HashMap<Arc<str>, Arc<Pool>>, others: &Pool) -> (Option<usize
     (agents, at_work + all.iter().map(|(_, at_work)| at_work).sum::<usize>())
 }
 
-/// The agents of a plan, by name.
-fn agents(plan: &Plan) -> Result<HashMap<String, Arc<dyn Agent>>, RunError> {
-    let mut agents = HashMap::new();
+/// Agents, each with the config that asks for it.
+type Agents = Vec<(AgentConfig, Arc<dyn Agent>)>;
+
+/// The agents of a plan.
+fn agents(plan: &Plan) -> Result<Agents, RunError> {
+    let mut agents = Agents::new();
     for config in &plan.config.agents {
-        let name = config.name.clone().unwrap_or_default();
-        let agent = agent::by_name(&name).ok_or_else(|| RunError::Agent(name.clone()))?;
-        agents.insert(name, Arc::from(agent));
+        let agent = agent::of(config).map_err(|lines| RunError::Agent(lines.join("; ")))?;
+        agents.push((config.clone(), Arc::from(agent)));
     }
     Ok(agents)
 }

@@ -61,6 +61,7 @@ impl Attempt {
             instruction: &instruction,
             logs: &logs,
             env: &env,
+            scrub: &self.scrub,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,

@@ -279,6 +279,7 @@ impl Attempt {
             instruction: &instruction,
             logs: &logs,
             env: &own,
+            scrub: &self.scrub,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,

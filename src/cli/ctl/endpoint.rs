@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wire::{Endpoint, Probe};
+use crate::agent;
 use crate::cli::run::lookout::Contexts;
 use crate::harbor::write::config::AgentConfig;
 use crate::job::text::{clean, mask_secrets};
@@ -139,7 +140,7 @@ impl Movable {
             probe.found.push("it is called there already".to_string());
         }
         let mut agents: Vec<&AgentConfig> =
-            self.0.agents.iter().filter(|a| a.api_base().is_some_and(|b| b.trim_end_matches('/') == named)).collect();
+            self.0.agents.iter().filter(|a| agent::base(a).is_some_and(|b| b.trim_end_matches('/') == named)).collect();
         agents.dedup_by(|a, b| a.model_name == b.model_name);
         let known = self.0.contexts.lock().unwrap_or_else(PoisonError::into_inner).get(&named).copied();
         let mut context: Option<u64> = None;

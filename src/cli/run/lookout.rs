@@ -51,13 +51,15 @@ fn sources(ear: &Ear, endpoints: &Endpoints) -> Vec<Source> {
 /// No thread.
 pub fn begin(ear: Ear, charge: Charge) -> std::io::Result<Option<JoinHandle<()>>> {
     let sources = sources(&ear, &charge.endpoints);
-    if sources.is_empty() {
+    if sources.is_empty() && charge.endpoints.all().is_empty() {
         return Ok(None);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let thread = std::thread::Builder::new().name("lookout".into()).spawn(move || {
         let named = !ear.sources.is_empty();
-        ear.remote.read(sources.clone());
+        if !sources.is_empty() {
+            ear.remote.read(sources.clone());
+        }
         let serving = Serving::new(sources.clone(), ear.thresholds.clone());
         let watch = Watch { charge, serving, sources, named, down: BTreeMap::new(), shut: None, near: ear.guess };
         runtime.block_on(watch.run(ear));
@@ -131,23 +133,28 @@ impl Watch {
 
     /// Judges every endpoint anew.
     fn look(&mut self) {
-        let mut bases: Vec<(String, Option<Arc<str>>)> =
-            self.charge.endpoints.all().into_iter().map(|(named, e)| (named, Some(e.now().base))).collect();
-        if bases.is_empty() {
-            // Agents that find their model by themselves: any server that works will do.
-            bases.push((String::new(), None));
-        }
-        for (named, base) in &bases {
-            if let Some(base) = base
-                && let Some(context) = self.serving.server_at_base(base).and_then(|s| s.limits.context)
-            {
+        let all = self.charge.endpoints.all();
+        for (named, endpoint) in &all {
+            let now = endpoint.now();
+            let server = self.serving.server_at_base(&now.base);
+            if let Some(context) = server.and_then(|s| s.limits.context) {
                 let mut contexts = self.charge.contexts.lock().unwrap_or_else(PoisonError::into_inner);
                 contexts.insert(named.clone(), context);
             }
-            let away = self.serving.away(base.as_deref(), !self.named);
+            // Of an address that it moved to, other servers say nothing.
+            let known = server.is_some() || now.moves == 0;
+            let away = if known { self.serving.away(Some(&now.base), !self.named) } else { None };
             self.take(named, away);
         }
+        if all.is_empty() {
+            // Agents that find their model by themselves: any server that works will do.
+            let away = self.serving.away(None, !self.named);
+            self.take("", away);
+        }
+        // An agent may have found out that nobody can call it: the key is wrong, say.
+        let closed = || self.charge.endpoints.all().into_iter().find_map(|(_, e)| e.now().closed);
         let shut = self.down.values().next().map(|down| down.words.clone());
+        let shut = shut.or_else(|| closed().map(|why| why.to_string()));
         if shut != self.shut && self.charge.control.gate(Gate::Endpoint, shut.as_deref()) {
             self.shut = shut;
         }
