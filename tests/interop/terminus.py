@@ -156,6 +156,8 @@ def masked(text):
     text = re.sub(r"(Current terminal state:\n)Current Terminal Screen:\n.*\Z", r"\1<first screen>", text, flags=re.S)
     text = re.sub(r"\b(root|agent)@[0-9a-f]{12}\b", r"\1@HOST", text)
     text = re.sub(r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d+ +\d\d:\d\d\b", "DATE", text)
+    # Whether there was a line before the first prompt depends on the banner, too.
+    text = re.sub(r"(New Terminal Output:)\n+", r"\1\n", text)
     # How many blank rows are below the last line depends on the rows that the banner took.
     text = re.sub(r"\n{2,}", "\n\n", text)
     return text.rstrip("\n")

@@ -43,7 +43,7 @@ fn points_31_33_38_three_calls_sum_up_what_was_said() {
     assert_eq!(asked[4].texts()[3], "The account.");
     assert!(asked[4].last_text().contains("1. The question?"));
     let main = &asked[5];
-    assert_eq!(main.roles(), ["user", "assistant", "user", "assistant"][..1].iter().chain(["user", "assistant", "user"].iter()).copied().collect::<Vec<_>>());
+    assert_eq!(main.roles(), ["user", "user", "assistant", "user"]);
     assert_eq!(main.texts()[0], asked[0].last_text());
     assert_eq!(main.texts()[1], asked[3].last_text());
     assert!(main.last_text().contains("1. The answer.") && main.last_text().contains("No more questions"));
@@ -63,7 +63,7 @@ fn points_31_33_38_three_calls_sum_up_what_was_said() {
     assert_eq!(steps[3]["message"], main.last_text().as_str());
     let refs = steps[2]["observation"]["results"][0]["subagent_trajectory_ref"].as_array().unwrap();
     let session = trajectory["session_id"].as_str().unwrap();
-    for (kind, own, found) in [("summary", 2, &refs[0]), ("questions", 0, &refs[1]), ("answers", 4, &refs[2])] {
+    for (kind, own, found) in [("summary", 1, &refs[0]), ("questions", 0, &refs[1]), ("answers", 3, &refs[2])] {
         let file = format!("trajectory.summarization-1-{kind}.json");
         assert_eq!(found["trajectory_path"], file.as_str());
         assert_eq!(found["session_id"], format!("{session}-summarization-1-{kind}"));
@@ -111,12 +111,12 @@ fn point_32_it_sums_up_before_the_context_is_full_by_what_was_measured() {
         say("1. The question?"),
         say("1. The answer."),
     ];
-    let Some(ran) = Play::default().task("soon", [answers, solved()].concat()).context(4400).run() else { return };
+    let Some(ran) = Play::default().task("soon", [answers, solved()].concat()).context(4000).run() else { return };
     assert_eq!(ran.end("soon"), (Some(1.0), None), "{}", ran.said);
     assert_eq!(ran.lengths("soon"), [1, 3, 4 + 1, 1, 4 + 3, 4, 6, 8]);
     let asked = ran.asked("soon");
     let used = asked[1].prompt + asked[1].generated;
-    assert!((3300..4400).contains(&used), "{used} tokens were in use");
+    assert!((2900..4000).contains(&used), "{used} tokens were in use");
     assert!(ran.asked("soon").iter().all(|a| a.status == Some(200)));
-    assert_eq!(ran.own("soon")["context_limit"], 4400);
+    assert_eq!(ran.own("soon")["context_limit"], 4000);
 }

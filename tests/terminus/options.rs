@@ -58,13 +58,13 @@ fn limits_of_ours_cut_a_call_and_tell_the_model() {
     let thinks = types(&[]).thinking(&"hmm ".repeat(400)).rate(100.0);
     let slow = Answer::say(&"so slow ".repeat(50)).rate(10.0);
     let play = Play::default().task("cuts", [vec![thinks, slow], solved()].concat());
-    let args = ["--ak", "episode_timeout=1.5", "--ak", "max_thinking_tokens=30"];
+    let args = ["--ak", "episode_timeout=2.5", "--ak", "max_thinking_tokens=30"];
     let Some(ran) = play.args(&args).run() else { return };
     assert_eq!((ran.end("cuts"), ran.episodes("cuts")), ((Some(1.0), None), 3), "{}", ran.said);
     assert_eq!(ran.lengths("cuts"), [1, 1, 1, 3, 5]);
     let (first, second, third) = (ran.told("cuts", 1), ran.told("cuts", 2), ran.told("cuts", 3));
     assert!(second.starts_with(&first) && second.contains("more than 30 tokens"), "{second}");
-    assert!(third.starts_with(&first) && third.contains("after 1.5 seconds"), "{third}");
+    assert!(third.starts_with(&first) && third.contains("after 2.5 seconds"), "{third}");
     assert!(!third.contains("30 tokens"), "the notices do not pile up: {third}");
     let own = ran.own("cuts");
     assert_eq!(own["calls_cut"], 2);

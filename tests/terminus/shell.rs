@@ -25,7 +25,8 @@ fn ran() -> Option<&'static Ran> {
                 ("\n", 0.3),
             ]),
             types(&[(&big, 2.0)]),
-            types(&[("seq 1 1500; seq 1501 3000\n", 1.5)]),
+            types(&[("seq 100000 100900; seq 100901 101800\n", 1.0)]),
+            types(&[("seq 1 5000\n", 1.5)]),
             types(&[("clear\n", 0.5)]),
             types(&[("", 0.8)]),
             types(&[("cp /app/name /app/trail /app/big /logs/artifacts/; echo 42 > /app/answer\n", 0.5)]),
@@ -42,7 +43,7 @@ fn ran() -> Option<&'static Ran> {
 #[test]
 fn points_20_21_22_keys_are_keys_and_text_is_typed_as_it_is() {
     let Some(ran) = ran() else { return };
-    assert_eq!((ran.end("keys"), ran.episodes("keys")), ((Some(1.0), None), 8), "{}", ran.said);
+    assert_eq!((ran.end("keys"), ran.episodes("keys")), ((Some(1.0), None), 9), "{}", ran.said);
     let kept = |name: &str| fs::read_to_string(ran.dir("keys").join("artifacts/logs/artifacts").join(name)).unwrap();
     assert_eq!((kept("name"), kept("trail")), ("C-c\n".to_string(), "x\n".to_string()));
     let big = heredoc();
@@ -58,14 +59,18 @@ fn points_19_23_24_25_26_waits_and_what_is_shown() {
     // 23, 24, 26: one output for the batch, both ends of it.
     let told = ran.told("keys", 4);
     assert!(told.starts_with("New Terminal Output:\n"), "{told}");
-    assert!(told.contains("seq 1501 3000\n1\n2\n3\n") && told.contains("\n2999\n3000\n"), "{told}");
+    assert!(told.contains("101800\n100000\n100001\n") && told.contains("\n101799\n101800\n"), "{told}");
     let omitted: usize = told.split_once("\n[").unwrap().1.split(' ').next().unwrap().parse().unwrap();
     assert!((1000..9000).contains(&omitted) && told.len() < 10_200, "{omitted} {}", told.len());
+    // 26: output longer than the history is shown as far as it is kept, where Harbor shows the last screen.
+    let told = ran.told("keys", 5);
+    assert!(told.starts_with("New Terminal Output:\n[") && told.contains(" earlier lines are not kept]\n"), "{told}");
+    assert!(told.contains("\n4999\n5000\n") && told.lines().count() > 200, "{told}");
     // 25
-    assert!(ran.told("keys", 5).starts_with("Current Terminal Screen:\n"), "{}", ran.told("keys", 5));
+    assert!(ran.told("keys", 6).starts_with("Current Terminal Screen:\n"), "{}", ran.told("keys", 6));
     // 20, 19: an empty text waits, and waits in full.
     let asked = ran.asked("keys");
-    let waited = asked[5].at - asked[4].ended.unwrap();
+    let waited = asked[6].at - asked[5].ended.unwrap();
     assert!((Duration::from_millis(800)..Duration::from_secs(20)).contains(&waited), "{waited:?}");
     assert_eq!(ran.steps("keys")[0]["observation"]["results"].as_array().unwrap().len(), 1);
     assert_eq!(ran.steps("keys")[0]["observation"]["results"][0]["source_call_id"], json!(null));
@@ -91,6 +96,6 @@ fn point_39_the_terminal_is_recorded() {
     let cast = fs::read_to_string(agent.join("recording.cast")).unwrap();
     let head: Value = serde_json::from_str(cast.lines().next().unwrap()).unwrap();
     assert_eq!((&head["version"], &head["width"], &head["height"]), (&json!(2), &json!(160), &json!(40)));
-    assert!(cast.contains("\"m\", \"episode 0\"") && cast.contains("\"m\", \"episode 7\""));
+    assert!(cast.contains("\"m\", \"episode 0\"") && cast.contains("\"m\", \"episode 8\""));
     assert!(fs::metadata(agent.join("terminus_2.pane")).unwrap().len() > 1000);
 }

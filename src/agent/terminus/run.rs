@@ -349,8 +349,11 @@ impl Run<'_> {
                 if left <= LOOK {
                     break;
                 }
-                // A container that is gone is told of at once.
-                self.terminal(async |session| session.standing().await).await?;
+                // A container that is gone is told of at once; without a shell there is nothing to wait for.
+                let standing = self.terminal(async |session| session.standing().await).await?;
+                if matches!(standing, Standing::Ended(Some(_))) && self.ends + 1 >= self.lives() {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)
