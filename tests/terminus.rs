@@ -19,6 +19,8 @@ mod context;
 mod ends;
 #[path = "terminus/options.rs"]
 mod options;
+#[path = "terminus/places.rs"]
+mod places;
 #[path = "terminus/shell.rs"]
 mod shell;
 #[path = "terminus/turns.rs"]
@@ -47,9 +49,7 @@ pub fn turn(analysis: &str, plan: &str, commands: &[(&str, f64)], complete: bool
     let commands: Vec<Value> = commands.iter().map(|(keys, s)| json!({"keystrokes": keys, "duration": s})).collect();
     let commands = Value::from(commands);
     let (analysis, plan) = (json!(analysis), json!(plan));
-    format!(
-        "{{\"analysis\": {analysis}, \"plan\": {plan}, \"commands\": {commands}, \"task_complete\": {complete}}}"
-    )
+    format!("{{\"analysis\": {analysis}, \"plan\": {plan}, \"commands\": {commands}, \"task_complete\": {complete}}}")
 }
 
 /// A plain turn.
@@ -72,8 +72,9 @@ pub fn solved() -> Vec<Answer> {
 pub struct Play {
     acts: Vec<(String, Vec<Answer>, String)>,
     args: Vec<String>,
-    env: Vec<(String, String)>,
     context: Option<u64>,
+    key: Option<String>,
+    files: Vec<(String, String)>,
 }
 
 impl Play {
@@ -87,13 +88,19 @@ impl Play {
         self
     }
 
-    pub fn args(mut self, args: &[&str]) -> Play {
-        self.args.extend(args.iter().map(|a| (*a).to_string()));
+    /// Another file of a task.
+    pub fn file(mut self, path: &str, text: &str) -> Play {
+        self.files.push((path.to_string(), text.to_string()));
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Play {
-        self.env.push((name.to_string(), value.to_string()));
+    /// The key that the server wants.
+    pub fn key(self, key: &str) -> Play {
+        Play { key: Some(key.to_string()), ..self }
+    }
+
+    pub fn args(mut self, args: &[&str]) -> Play {
+        self.args.extend(args.iter().map(|a| (*a).to_string()));
         self
     }
 
@@ -102,22 +109,31 @@ impl Play {
         Play { context: Some(tokens), ..self }
     }
 
-    /// Runs it; None, said aloud, where there is no engine.
-    pub fn run(self) -> Option<Ran> {
+    /// The server, the tasks and what plays them; None, said aloud, where there is no engine.
+    pub fn ready(self) -> Option<(ModelServer, Yard, Command)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         if let Err(why) = runtime.block_on(yard::engine()) {
             support::skipped(&format!("in containers: {why}"));
             return None;
         }
         let server = ModelServer::start();
-        server.set(|face| face.context = self.context.or(Some(1_000_000)));
+        server.set(|face| {
+            face.context = self.context.or(Some(1_000_000));
+            face.key.clone_from(&self.key);
+        });
         let mut yard = Yard::new();
         let mut plays = HashMap::new();
         for (name, answers, toml) in self.acts {
-            yard = yard.task(&name, "exit 1", CHECK, &format!("{toml}\n{IMAGE}"));
+            let image = if toml.contains("[environment]") { "" } else { IMAGE };
+            yard = yard.task(&name, "exit 1", CHECK, &format!("{toml}\n{image}"));
             let told = format!("[tb:{name}] Write 42 into /app/answer.\n");
             fs::write(yard.tasks.last().unwrap().join("instruction.md"), told).unwrap();
             plays.insert(name, answers);
+        }
+        for (path, text) in self.files {
+            let path = yard.temp.path().join("tasks").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         }
         let calls: Mutex<HashMap<String, usize>> = Mutex::default();
         server.script(move |asked| {
@@ -132,10 +148,21 @@ impl Play {
         let (tasks, jobs) = (text(yard.temp.path().join("tasks")), text(yard.temp.path().join("jobs")));
         let base = format!("api_base={}", server.base());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job", "-n", "12"]);
+        command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job"]);
+        if !self.args.contains(&"-n".to_string()) {
+            command.args(["-n", "12"]);
+        }
         command.args(["-a", "terminus-2", "-m", "openai/scripted-1", "--no-preflight", "--ak", &base]);
-        command.args(&self.args).env("OPENAI_API_KEY", SECRET).env("PILOTHOUSE_STATE_DIR", yard.temp.path().join("state"));
-        command.envs(self.env);
+        command
+            .args(&self.args)
+            .env("OPENAI_API_KEY", SECRET)
+            .env("PILOTHOUSE_STATE_DIR", yard.temp.path().join("state"));
+        Some((server, yard, command))
+    }
+
+    /// Runs it to its end.
+    pub fn run(self) -> Option<Ran> {
+        let (server, yard, mut command) = self.ready()?;
         let out = command.output().unwrap();
         let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
         let mut trials = BTreeMap::new();

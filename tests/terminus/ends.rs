@@ -1,5 +1,8 @@
 //! Servers that fail, and the agent's limit.
 
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::*;
@@ -15,7 +18,10 @@ fn points_28_31_41_failures_have_their_kinds() {
         .task("e500", vec![first(), oops])
         .task("e401", vec![first(), Answer::wrong_key("sk-wrong")])
         .task("e400", vec![first(), odd])
-        .task("again", [vec![first(), first().fault(Fault::Reset(3)), Answer::rate_limit(Some("0"))], solved()].concat())
+        .task(
+            "again",
+            [vec![first(), first().fault(Fault::Reset(3)), Answer::rate_limit(Some("0"))], solved()].concat(),
+        )
         .task("page", vec![first(), Answer::gateway_page()])
         .timed("late", vec![types(&[SOLVE]), long], "[agent]\ntimeout_sec = 5.0");
     let Some(ran) = play.args(&["--ak", "model_retries=1"]).run() else { return };
@@ -47,4 +53,27 @@ fn points_28_31_41_failures_have_their_kinds() {
     assert!(lost >= 50 && lost <= sent, "{lost} of {sent}");
     assert!(ran.asked("late")[1].gone, "the server is not kept busy");
     assert_eq!(ran.steps("late").len(), 1);
+}
+
+#[test]
+fn a_key_that_is_refused_holds_the_trials_that_have_not_begun() {
+    let play = Play::default().task("one", solved()).task("two", solved()).key("another");
+    let Some((server, yard, mut command)) = play.args(&["-n", "1"]).ready() else { return };
+    let mut job = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let log = || fs::read_to_string(yard.dir().join("job.log")).unwrap_or_default();
+    let begun = Instant::now();
+    while !log().contains("endpoint: nothing begins: the key is not accepted") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Long enough for another one to begin.
+    std::thread::sleep(Duration::from_millis(1500));
+    let trials = || fs::read_dir(yard.dir()).unwrap().flatten().filter(|e| e.path().is_dir()).count();
+    assert_eq!((trials(), server.chats().len()), (1, 1));
+    kill_process(Pid::from_raw(job.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    let code = job.wait().unwrap().code();
+    assert_ne!(code, Some(0));
+    assert_eq!(trials(), 1, "it can be gone on with when the key is right");
+    let said = fs::read_to_string(yard.dir().join("job.log")).unwrap();
+    assert!(!said.contains(SECRET), "{said}");
 }

@@ -74,7 +74,7 @@ fn limits_of_ours_cut_a_call_and_tell_the_model() {
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_name_before_anything_begins() {
+fn point_18_what_is_not_done_is_refused_by_name_before_anything_begins() {
     let yard = Yard::new().task("one", "exit 0", CHECK, IMAGE);
     let tasks = yard.temp.path().join("tasks");
     for (args, said) in [
