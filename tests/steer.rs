@@ -13,6 +13,8 @@
 mod bench;
 #[path = "steer/ctl.rs"]
 mod ctl;
+#[path = "steer/endpoint.rs"]
+mod endpoint;
 #[path = "steer/gates.rs"]
 mod gates;
 #[path = "support/daemon.rs"]

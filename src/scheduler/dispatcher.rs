@@ -20,9 +20,11 @@ use super::trial::{Attempt, Places};
 use crate::agent::{self, Agent, Desk};
 use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
+use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
 use crate::job::Stamp;
+use crate::model::endpoint::Endpoints;
 
 /// Why a job could not go on. Its trials were stopped; it can be resumed when the cause is gone.
 #[derive(Debug, thiserror::Error)]
@@ -67,13 +69,15 @@ pub struct Job {
     /// Away while a thread writes with it.
     writer: Option<JobWriter>,
     places: Arc<dyn Places>,
-    agents: HashMap<String, Arc<dyn Agent>>,
+    agents: Agents,
     /// Agent slots by group; those without a limit of their own share the last.
     agent_slots: HashMap<Arc<str>, Arc<Pool>>,
     other_agents: Arc<Pool>,
     /// Rung when an agent takes or leaves a slot.
     moved: Arc<Notify>,
     manners: Manners,
+    /// Where the models of its agents are served.
+    endpoints: Endpoints,
     /// Something failed for its surroundings: what was seen of them before is old.
     distrust: bool,
     /// When a gate was closed last.
@@ -121,7 +125,7 @@ impl Job {
 
     fn of(
         plan: Plan,
-        agents: HashMap<String, Arc<dyn Agent>>,
+        agents: Agents,
         writer: JobWriter,
         who: &Claimant,
         places: Arc<dyn Places>,
@@ -150,6 +154,10 @@ impl Job {
         };
         let names = plan.trials.iter().map(named).collect();
         let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
+        let endpoints = Endpoints::default();
+        for base in plan.config.agents.iter().filter_map(agent::base) {
+            endpoints.of(&base);
+        }
         let job = Job {
             plan,
             writer: Some(writer),
@@ -159,6 +167,7 @@ impl Job {
             other_agents,
             moved,
             manners: Manners::default(),
+            endpoints,
             distrust: false,
             last_closed: None,
             backs: HashMap::new(),
@@ -179,6 +188,11 @@ impl Job {
     /// Lets one trial begin, and no other before [`Control::set_slots`].
     pub fn first_alone(&mut self) {
         self.policy.first_alone();
+    }
+
+    /// Where the models of its agents are served: what is done to one is done to all trials that use it.
+    pub fn endpoints(&self) -> Endpoints {
+        self.endpoints.clone()
     }
 
     /// What it does by itself while it runs.
@@ -357,7 +371,8 @@ impl Job {
                 self.check(begun)
             }
         };
-        let agent = planned.config.agent.name.as_ref().and_then(|name| self.agents.get(name)).map(Arc::clone);
+        let agent = self.agents.iter().find(|(config, _)| *config == planned.config.agent);
+        let agent = agent.map(|(_, agent)| Arc::clone(agent));
         let (Some(folder), Some(agent)) = (begun, agent) else {
             // Not begun: nothing of it is there to be written.
             self.policy.ended(trial, &[crate::job::outcome::CANCELLED], false, self.begin.elapsed());
@@ -372,7 +387,10 @@ impl Job {
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
         let desk = Desk::default();
-        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk };
+        let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
+        let (pauses, lost) = (self.manners.pause_clock, Vec::new());
+        let attempt =
+            Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk, endpoint, pauses, lost };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;
@@ -502,13 +520,15 @@ fn counts(groups: &HashMap<Arc<str>, Arc<Pool>>, others: &Pool) -> (Option<usize
     (agents, at_work + all.iter().map(|(_, at_work)| at_work).sum::<usize>())
 }
 
-/// The agents of a plan, by name.
-fn agents(plan: &Plan) -> Result<HashMap<String, Arc<dyn Agent>>, RunError> {
-    let mut agents = HashMap::new();
+/// Agents, each with the config that asks for it.
+type Agents = Vec<(AgentConfig, Arc<dyn Agent>)>;
+
+/// The agents of a plan.
+fn agents(plan: &Plan) -> Result<Agents, RunError> {
+    let mut agents = Agents::new();
     for config in &plan.config.agents {
-        let name = config.name.clone().unwrap_or_default();
-        let agent = agent::by_name(&name).ok_or_else(|| RunError::Agent(name.clone()))?;
-        agents.insert(name, Arc::from(agent));
+        let agent = agent::of(config).map_err(|lines| RunError::Agent(lines.join("; ")))?;
+        agents.push((config.clone(), Arc::from(agent)));
     }
     Ok(agents)
 }

@@ -13,6 +13,7 @@ pub mod join;
 pub mod line;
 pub mod page;
 mod poll;
+mod reach;
 pub mod rids;
 mod rules;
 mod series;
@@ -22,6 +23,7 @@ mod tail;
 mod thresholds;
 mod types;
 
+pub use reach::Away;
 pub use series::Track;
 pub use state::{Arithmetic, Calm, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
 pub use thresholds::{Thresholds, ThresholdsError};
