@@ -18,7 +18,8 @@ fn ran() -> Option<&'static Ran> {
         let summary = || vec![say("The account."), say("1. The question?"), say("1. The answer.")];
         let first = || vec![types(&[("mkdir -p /app\n", 0.2)])];
         let reacts = [first(), vec![full(Wording::Vllm)], summary(), solved()].concat();
-        let short = [first(), vec![full(Wording::LlamaCpp), full(Wording::OpenAi), say("Write the file.")], solved()].concat();
+        let short =
+            [first(), vec![full(Wording::LlamaCpp), full(Wording::OpenAi), say("Write the file.")], solved()].concat();
         let bare = [first(), vec![full(Wording::Sglang); 4], solved()].concat();
         let never = [first(), vec![full(Wording::Gateway)]].concat();
         let first_of_all = vec![full(Wording::Vllm)];
@@ -43,7 +44,14 @@ fn points_31_33_38_three_calls_sum_up_what_was_said() {
     assert_eq!(asked[4].texts()[3], "The account.");
     assert!(asked[4].last_text().contains("1. The question?"));
     let main = &asked[5];
-    assert_eq!(main.roles(), ["user", "assistant", "user", "assistant"][..1].iter().chain(["user", "assistant", "user"].iter()).copied().collect::<Vec<_>>());
+    assert_eq!(
+        main.roles(),
+        ["user", "assistant", "user", "assistant"][..1]
+            .iter()
+            .chain(["user", "assistant", "user"].iter())
+            .copied()
+            .collect::<Vec<_>>()
+    );
     assert_eq!(main.texts()[0], asked[0].last_text());
     assert_eq!(main.texts()[1], asked[3].last_text());
     assert!(main.last_text().contains("1. The answer.") && main.last_text().contains("No more questions"));

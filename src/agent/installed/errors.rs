@@ -19,28 +19,64 @@ const HEAD: usize = 250;
 /// What model servers, gateways and client libraries say, by Harbor's names for it.
 const WORDS: &[(&str, &str)] = &[
     // Context: OpenAI and vLLM, SGLang, llama.cpp, gateways, Anthropic, Google, the client library.
-    ("ContextWindowExceededError", r"context_length_exceeded|maximum context length|exceeds? (the|its) context (length|size|window)"),
-    ("ContextWindowExceededError", r"longer than the model'?s? context length|exceeds the maximum allowed (input )?length"),
-    ("ContextWindowExceededError", r"the request exceeds the available context size|prompt is too long|input is too long for"),
+    (
+        "ContextWindowExceededError",
+        r"context_length_exceeded|maximum context length|exceeds? (the|its) context (length|size|window)",
+    ),
+    (
+        "ContextWindowExceededError",
+        r"longer than the model'?s? context length|exceeds the maximum allowed (input )?length",
+    ),
+    (
+        "ContextWindowExceededError",
+        r"the request exceeds the available context size|prompt is too long|input is too long for",
+    ),
     ("ContextWindowExceededError", r"input token count .{0,40}exceeds the maximum|\bContextWindowExceeded(Error)?\b"),
     ("OutputTokenExceededError", r"exceed(ed|s) .{0,60}output token (maximum|limit)"),
     ("ApiRateLimitError", r"rate[ _-]?limit|too many requests|\bRateLimitError\b"),
     ("ApiUsageLimitError", r"(usage|spending) limits?\b.{0,40}(reached|hit|exceeded)|(hit|reached) your usage limit"),
-    ("ApiUsageLimitError", r"quota (was |has been )?exceeded|insufficient_quota|credit balance is too low|no credits remaining"),
+    (
+        "ApiUsageLimitError",
+        r"quota (was |has been )?exceeded|insufficient_quota|credit balance is too low|no credits remaining",
+    ),
     ("ApiUsageLimitError", r"budget has been exceeded|unpaid invoice"),
     ("ApiInternalServerError", r"api error: (500|server error)|\bInternalServerError\b|unexpected status 500"),
     ("ApiOverloadedError", r"\bServiceUnavailableError\b|overloaded_error|api error: overloaded|model is at capacity"),
-    ("ApiOverloadedError", r"unexpected status 50[234]|\b(502 bad gateway|503 service unavailable|504 gateway time-?out)"),
-    ("ApiConnectionClosedError", r"(connection|stream) (was )?(closed|lost|reset)[^\n]{0,40}(mid-response|before completion)|connection to the api was lost"),
+    (
+        "ApiOverloadedError",
+        r"unexpected status 50[234]|\b(502 bad gateway|503 service unavailable|504 gateway time-?out)",
+    ),
+    (
+        "ApiConnectionClosedError",
+        r"(connection|stream) (was )?(closed|lost|reset)[^\n]{0,40}(mid-response|before completion)|connection to the api was lost",
+    ),
     ("ApiResponseStalledError", r"(response|stream) (stalled|idle timeout)"),
-    ("AgentAuthenticationError", r"not logged in|invalid_api_key|(invalid|incorrect) api key|api key is invalid|unexpected status 401"),
+    (
+        "AgentAuthenticationError",
+        r"not logged in|invalid_api_key|(invalid|incorrect) api key|api key is invalid|unexpected status 401",
+    ),
     ("AgentAuthenticationError", r"\b(litellm|openai|anthropic)\.AuthenticationError\b|invalid proxy server token"),
-    ("ModelNotFoundError", r"\b(litellm|openai|anthropic)\.NotFoundError\b|cannot use this model|model_not_found|the model `?[^`\n]{1,120}`? does not exist"),
-    ("UnsupportedModelParametersError", r"\bUnsupportedParamsError\b|unsupported_parameter\b|does not support parameters:"),
-    ("AgentSafetyRefusalError", r"blocked by our safety systems|blocked by content filtering policy|violates? our usage polic|ContentPolicyViolationError|ContentFilterError"),
+    (
+        "ModelNotFoundError",
+        r"\b(litellm|openai|anthropic)\.NotFoundError\b|cannot use this model|model_not_found|the model `?[^`\n]{1,120}`? does not exist",
+    ),
+    (
+        "UnsupportedModelParametersError",
+        r"\bUnsupportedParamsError\b|unsupported_parameter\b|does not support parameters:",
+    ),
+    (
+        "AgentSafetyRefusalError",
+        r"blocked by our safety systems|blocked by content filtering policy|violates? our usage polic|ContentPolicyViolationError|ContentFilterError",
+    ),
     ("UnknownApiError", r"\bapi error\b|\bAPIError\b"),
-    ("NetworkConnectionError", r"could not resolve host|connection refused|connection timed out|no route to host|network is unreachable"),
-    ("NetworkConnectionError", r"SSL_ERROR_SYSCALL|SSL_connect|curl: \(\d+\)|name or service not known|temporary failure in name resolution"),
+    (
+        "NetworkConnectionError",
+        r"could not resolve host|connection refused|connection timed out|no route to host|network is unreachable",
+    ),
+    (
+        "NetworkConnectionError",
+        r"SSL_ERROR_SYSCALL|SSL_connect|curl: \(\d+\)|name or service not known|temporary failure in name resolution",
+    ),
     ("NetworkConnectionError", r"request timed out|\bAPIConnectionError\b"),
 ];
 
@@ -112,7 +148,10 @@ mod tests {
             ("Traceback: KeyError", UNKNOWN),
             ("litellm.exceptions.ContextWindowExceededError: ...", "ContextWindowExceededError"),
             ("This model's maximum context length is 4096 tokens.", "ContextWindowExceededError"),
-            ("The input (9000 tokens) is longer than the model's context length (8192 tokens).", "ContextWindowExceededError"),
+            (
+                "The input (9000 tokens) is longer than the model's context length (8192 tokens).",
+                "ContextWindowExceededError",
+            ),
             ("the request exceeds the available context size, try increasing it", "ContextWindowExceededError"),
             ("rate limit, waiting\nrate limit, waiting\nAPI Error: 500 x", "ApiInternalServerError"),
             ("API Error: 500\nHTTP 429 Too Many Requests", "ApiRateLimitError"),

@@ -122,10 +122,7 @@ fn usage(message: &Value) -> Option<Usage> {
         input: number(["/prompt_tokens", "/input_tokens"])?,
         output: number(["/completion_tokens", "/output_tokens"])?,
         cached: number(["/prompt_tokens_details/cached_tokens", "/input_tokens_details/cached_tokens"]),
-        reasoning: number([
-            "/completion_tokens_details/reasoning_tokens",
-            "/output_tokens_details/reasoning_tokens",
-        ]),
+        reasoning: number(["/completion_tokens_details/reasoning_tokens", "/output_tokens_details/reasoning_tokens"]),
     })
 }
 
@@ -169,7 +166,8 @@ pub fn convert(
     used: &Used,
     scrub: &Scrub,
 ) -> Result<(), Problem> {
-    let mut state = Converting { author, used, logs, scrub, info: Value::Null, writer: None, held: None, at: 0, failed: None };
+    let mut state =
+        Converting { author, used, logs, scrub, info: Value::Null, writer: None, held: None, at: 0, failed: None };
     let mut form = None;
     let whole = walk(from, &mut |piece| match piece {
         Piece::Info(info) => state.info = info,
@@ -210,7 +208,8 @@ struct Converting<'a> {
 
 impl Converting<'_> {
     fn message(&mut self, message: &Value) {
-        let at = std::mem::replace(&mut self.at, self.at + 1);
+        let at = self.at;
+        self.at += 1;
         let text = text_of(message.get("content").unwrap_or(&Value::Null));
         let timestamp = timestamp(message);
         match message.get("role").and_then(Value::as_str) {

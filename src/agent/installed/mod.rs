@@ -86,8 +86,16 @@ pub struct Installed {
 
 impl std::fmt::Debug for Installed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Installed").field("name", &self.found.spec.name).field("model", &self.model).finish_non_exhaustive()
+        f.debug_struct("Installed")
+            .field("name", &self.found.spec.name)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
     }
+}
+
+/// Names of all agents that a file describes, sorted.
+pub fn names() -> Vec<String> {
+    spec::names()
 }
 
 /// The agent of a config, where there is a file for its name; everything is looked at, and nothing begun.
@@ -151,7 +159,9 @@ impl Installed {
                 None => {
                     let names: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
                     let names = names.join(" or ");
-                    wrong.push(format!("no key: set {names} here, or with --ae; any word where the server asks for none"));
+                    wrong.push(format!(
+                        "no key: set {names} here, or with --ae; any word where the server asks for none"
+                    ));
                 }
             },
         }

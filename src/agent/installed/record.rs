@@ -11,9 +11,7 @@ use serde_json::Value;
 
 use super::mini;
 use super::spec::{RecordForm, Spec, TokenForm, Tokens};
-use crate::harbor::write::atif::{
-    Agent, Content, Extra, FILE, FinalMetrics, Head, Outcome, Step, Tail, Turn, Writer,
-};
+use crate::harbor::write::atif::{Agent, Content, Extra, FILE, FinalMetrics, Head, Outcome, Step, Tail, Turn, Writer};
 use crate::harbor::write::result::{AgentResult, ModelUsage};
 use crate::harbor::write::{Folder, Scrub};
 

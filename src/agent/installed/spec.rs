@@ -15,8 +15,7 @@ use crate::harbor::{Dir, OpenError};
 use crate::job::text::clean;
 
 /// Those that are in the program, by name.
-const SHIPPED: [(&str, &str); 1] =
-    [("mini-swe-agent", include_str!("../../../configs/agents/mini-swe-agent.toml"))];
+const SHIPPED: [(&str, &str); 1] = [("mini-swe-agent", include_str!("../../../configs/agents/mini-swe-agent.toml"))];
 /// The one that explains.
 pub const EXAMPLE: &str = include_str!("../../../configs/agents/example.toml");
 /// Longest file: 1 MiB.
@@ -165,15 +164,16 @@ impl<'de> Deserialize<'de> for Need {
         if let Some(other) = need.packages.keys().find(|name| !MANAGERS.contains(&name.as_str())) {
             return wrong(format!("a need for {other}: there are {}", MANAGERS.join(", ")));
         }
-        let words = need.packages.values().flat_map(|p| p.split_whitespace()).chain([&*need.command]);
+        let mut words = need.packages.values().flat_map(|p| p.split_whitespace()).chain([&*need.command]);
         let plain = |word: &str| {
             let ok = |c: char| c.is_ascii_alphanumeric() || "+-._:@".contains(c);
             !word.is_empty() && !word.starts_with('-') && word.chars().all(ok)
         };
-        match words.into_iter().find(|word| !plain(word)) {
-            Some(word) => wrong(format!("{word:?} is no name of a program or package")),
-            None => Ok(need),
+        if let Some(word) = words.find(|word| !plain(word)) {
+            return wrong(format!("{word:?} is no name of a program or package"));
         }
+        drop(words);
+        Ok(need)
     }
 }
 
