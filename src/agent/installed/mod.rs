@@ -423,8 +423,11 @@ impl Installed {
             instruction: stage.instruction.to_string(),
         };
         let (spec, logs, scrub) = (self.spec().clone(), Arc::clone(stage.logs), self.scrub(stage));
+        let keys: Vec<String> = self.secrets().collect();
         let (used, remarks) = apart(during, move || {
-            let (used, mut remarks) = record::used(&spec, &logs);
+            let mut remarks = record::mask(&spec, &logs, &keys);
+            let (used, more) = record::used(&spec, &logs);
+            remarks.extend(more);
             remarks.extend(record::write(&spec, &logs, &author, &used, &scrub));
             (used, remarks)
         })

@@ -21,6 +21,8 @@ pub const LARGEST: u64 = 256 << 20;
 const TOKENS: u64 = 64 << 20;
 /// Bytes of what was printed that stand in a trajectory without a record.
 const PRINTED: u64 = 10_000;
+/// Shorter keys are no keys.
+const SHORTEST_KEY: usize = 8;
 
 /// What was used so far. Unknown is None.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -125,6 +127,59 @@ pub fn used(spec: &Spec, logs: &Folder) -> (Used, Vec<String>) {
         }
     }
     (out, remarks)
+}
+
+/// Takes keys out of the files that the program left: what it prints is its own, and may be one. Blocking.
+pub fn mask(spec: &Spec, logs: &Folder, keys: &[String]) -> Vec<String> {
+    let named = spec.trajectory.iter().map(|t| &t.file).chain(spec.tokens.iter().map(|t| &t.file));
+    let files: Vec<String> = named.cloned().chain([spec.output()]).collect();
+    let mut remarks = Vec::new();
+    for file in files {
+        if let Err(why) = mask_file(logs, &file, keys) {
+            remarks.push(format!("{file}: {why}"));
+        }
+    }
+    remarks
+}
+
+fn mask_file(logs: &Folder, name: &str, keys: &[String]) -> Result<(), String> {
+    // Shorter ones are everyday words.
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).filter(|key| key.len() >= SHORTEST_KEY).collect();
+    let longest = keys.iter().map(|key| key.len()).max().unwrap_or(0);
+    let Ok(mut file) = logs.dir().open_file(name) else { return Ok(()) };
+    let (mut block, mut kept, mut found) = (vec![0; 256 * 1024], 0, false);
+    while longest > 0 && !found {
+        let space = block.get_mut(kept..).unwrap_or_default();
+        let n = file.read(space).map_err(|e| e.to_string())?;
+        let seen = block.get(..kept + n).unwrap_or_default();
+        found = keys.iter().any(|key| memchr::memmem::find(seen, key).is_some());
+        if n == 0 {
+            break;
+        }
+        // A key may lie across two blocks.
+        let end = kept + n;
+        kept = end.min(longest - 1);
+        block.copy_within(end - kept..end, 0);
+    }
+    if !found {
+        return Ok(());
+    }
+    let whole =
+        logs.dir().read_all(name, LARGEST).map_err(|e| format!("a key is in it, and it can not be read: {e}"))?;
+    let masked = keys.iter().fold(whole.data, |data, key| replaced(&data, key));
+    logs.replace(name, &masked).map_err(|e| format!("a key is in it, and it can not be taken out: {e}"))
+}
+
+fn replaced(data: &[u8], key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(data.len());
+    let mut from = 0;
+    for at in memchr::memmem::find_iter(data, key) {
+        out.extend_from_slice(data.get(from..at).unwrap_or_default());
+        out.extend_from_slice(b"****");
+        from = at + key.len();
+    }
+    out.extend_from_slice(data.get(from..).unwrap_or_default());
+    out
 }
 
 /// A record to be read from its beginning; None where there is none.
