@@ -47,9 +47,7 @@ pub fn turn(analysis: &str, plan: &str, commands: &[(&str, f64)], complete: bool
     let commands: Vec<Value> = commands.iter().map(|(keys, s)| json!({"keystrokes": keys, "duration": s})).collect();
     let commands = Value::from(commands);
     let (analysis, plan) = (json!(analysis), json!(plan));
-    format!(
-        "{{\"analysis\": {analysis}, \"plan\": {plan}, \"commands\": {commands}, \"task_complete\": {complete}}}"
-    )
+    format!("{{\"analysis\": {analysis}, \"plan\": {plan}, \"commands\": {commands}, \"task_complete\": {complete}}}")
 }
 
 /// A plain turn.
@@ -134,7 +132,10 @@ impl Play {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
         command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job", "-n", "12"]);
         command.args(["-a", "terminus-2", "-m", "openai/scripted-1", "--no-preflight", "--ak", &base]);
-        command.args(&self.args).env("OPENAI_API_KEY", SECRET).env("PILOTHOUSE_STATE_DIR", yard.temp.path().join("state"));
+        command
+            .args(&self.args)
+            .env("OPENAI_API_KEY", SECRET)
+            .env("PILOTHOUSE_STATE_DIR", yard.temp.path().join("state"));
         command.envs(self.env);
         let out = command.output().unwrap();
         let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);

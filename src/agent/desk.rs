@@ -13,6 +13,7 @@ pub struct Desk {
     session: tokio::sync::Mutex<Option<Session>>,
     report: Mutex<AgentResult>,
     work: Arc<Mutex<Work>>,
+    version: Mutex<Option<String>>,
 }
 
 impl Desk {
@@ -34,6 +35,16 @@ impl Desk {
     /// What the agent does, for whoever shows it.
     pub fn work(&self) -> Arc<Mutex<Work>> {
         Arc::clone(&self.work)
+    }
+
+    /// Which version was found where it works.
+    pub fn found_version(&self, version: &str) {
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version.to_string());
+    }
+
+    /// The version that was found.
+    pub fn version(&self) -> Option<String> {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The last report, once.

@@ -179,11 +179,11 @@ impl Script {
 }
 
 impl Agent for Scripted {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         NAME
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         "1.0.0"
     }
 

@@ -15,7 +15,10 @@ fn points_28_31_41_failures_have_their_kinds() {
         .task("e500", vec![first(), oops])
         .task("e401", vec![first(), Answer::wrong_key("sk-wrong")])
         .task("e400", vec![first(), odd])
-        .task("again", [vec![first(), first().fault(Fault::Reset(3)), Answer::rate_limit(Some("0"))], solved()].concat())
+        .task(
+            "again",
+            [vec![first(), first().fault(Fault::Reset(3)), Answer::rate_limit(Some("0"))], solved()].concat(),
+        )
         .task("page", vec![first(), Answer::gateway_page()])
         .timed("late", vec![types(&[SOLVE]), long], "[agent]\ntimeout_sec = 5.0");
     let Some(ran) = play.args(&["--ak", "model_retries=1"]).run() else { return };

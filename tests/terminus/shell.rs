@@ -8,7 +8,8 @@ use serde_json::json;
 use super::*;
 
 fn heredoc() -> String {
-    let lines: String = (0..600).map(|n| format!("{n:04} na\u{ef}ve \u{4efb} ;'\"$`\\ 0123456789 abcdefgh\n")).collect();
+    let lines: String =
+        (0..600).map(|n| format!("{n:04} na\u{ef}ve \u{4efb} ;'\"$`\\ 0123456789 abcdefgh\n")).collect();
     format!("cat > /app/big <<'EOF'\n{lines}EOF\n")
 }
 

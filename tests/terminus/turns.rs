@@ -38,7 +38,9 @@ fn points_1_2_3_4_5_what_is_asked() {
     let first = &asked[0];
     assert_eq!(first.roles(), ["user"]);
     let text = first.last_text();
-    for part in ["[tb:flag] Write 42 into /app/answer.", "\"keystrokes\"", "\"task_complete\"", "Current Terminal Screen:\n"] {
+    for part in
+        ["[tb:flag] Write 42 into /app/answer.", "\"keystrokes\"", "\"task_complete\"", "Current Terminal Screen:\n"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let fields: Vec<&String> = first.body.as_object().unwrap().keys().collect();
@@ -75,7 +77,11 @@ fn points_9_to_17_how_answers_are_read() {
     assert_eq!(third["observation"]["results"][0]["content"], told.as_str());
     // 12
     let told = ran.told("reads", 5);
-    assert!(told.contains("- entry 1 has no \"duration\"; 1.0") && told.contains("- \"duration\" of entry 2 is not a number"), "{told}");
+    assert!(
+        told.contains("- entry 1 has no \"duration\"; 1.0")
+            && told.contains("- \"duration\" of entry 2 is not a number"),
+        "{told}"
+    );
     assert_eq!(steps[3]["tool_calls"][1]["arguments"], json!({"keystrokes": "echo two\n", "duration": 1.0}));
     assert!(told.contains("\ntwo\n"), "{told}");
     // 13
@@ -150,10 +156,14 @@ fn points_36_37_40_what_is_left_of_it() {
     let asked = ran.asked("flag");
     assert_eq!(second["metrics"]["prompt_tokens"], asked[1].prompt);
     let complete = &steps[4]["tool_calls"][0];
-    assert_eq!((&complete["tool_call_id"], &complete["function_name"]), (&json!("call_3_task_complete"), &json!("mark_task_complete")));
+    assert_eq!(
+        (&complete["tool_call_id"], &complete["function_name"]),
+        (&json!("call_3_task_complete"), &json!("mark_task_complete"))
+    );
     let sum = |of: fn(&Asked) -> u64| asked.iter().map(of).sum::<u64>();
     let (input, output, cached) = (sum(|a| a.prompt), sum(|a| a.generated), sum(|a| a.cached));
-    let totals = json!({"total_prompt_tokens": input, "total_completion_tokens": output, "total_cached_tokens": cached});
+    let totals =
+        json!({"total_prompt_tokens": input, "total_completion_tokens": output, "total_cached_tokens": cached});
     assert_eq!(trajectory["final_metrics"], totals);
     let agent = ran.agent("flag");
     let counts = ["n_input_tokens", "n_output_tokens", "n_cache_tokens"].map(|name| agent[name].as_u64());
