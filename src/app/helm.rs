@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::job::verdict::{Outage, Word};
+use crate::job::work::Work;
 use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
 pub use crate::requeue::plan::{Ask, Plan, Prepared};
 use crate::requeue::{Terms, Wanted};
@@ -355,6 +356,8 @@ pub enum News {
     Crew(Crew),
     /// Nothing begins for these; none: everything is well.
     Shut(Vec<Shut>),
+    /// What changed of what trials at work do, by name; None: not at work any more.
+    Work(Vec<(Arc<str>, Option<Work>)>),
     /// Who steers.
     Hand(Hand),
     /// The owner's side can not be heard any more.

@@ -18,6 +18,7 @@ use super::overlay::Overlay;
 use super::rows::{Outcome, Row, RowId};
 use super::triage;
 use super::update::notice;
+use super::works::{self, Works};
 use crate::job::{Job, JobKey, Phase, StateKind, TrialKey, time};
 use crate::serving::Severity;
 use ask::{Ask, Asking};
@@ -34,6 +35,8 @@ pub struct Steer {
     pub crew: Option<Crew>,
     /// Why nothing begins, as last heard.
     pub shut: Vec<Shut>,
+    /// What its trials say that they do.
+    pub works: Works,
     /// Who steers.
     pub hand: Hand,
     /// Why the run may not outlive a logout, where that can be told.
@@ -248,7 +251,8 @@ fn detach(model: &mut Model) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Puts what holds everything up before all else that needs a person.
+/// Puts what holds everything up before all else that needs a person, and calls that go on and on among
+/// the rest.
 pub fn attention(model: &mut Model) {
     let now = model.now;
     let text = |shut: &Shut| {
@@ -264,7 +268,8 @@ pub fn attention(model: &mut Model) {
         }
     };
     let shut: Vec<Attention> = model.steer.shut.iter().map(text).collect();
-    model.derived.of_jobs.splice(0..0, shut);
+    let long = works::attention(model);
+    model.derived.of_jobs.splice(0..0, shut.into_iter().chain(long));
 }
 
 fn slots(model: &mut Model, more: bool) -> Vec<Effect> {
@@ -356,8 +361,10 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             }
             Vec::new()
         }
+        News::Work(changes) => works::take(model, changes),
         News::Unlinked => {
             model.steer.crew = None;
+            model.steer.works.clear();
             model.steer.hand = Hand::Nobody;
             model.steer.shut.clear();
             model.stale = true;
@@ -368,6 +375,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             Vec::new()
         }
         News::Over(over) => {
+            model.steer.works.clear();
             model.stale = true;
             stop::over(model, over)
         }

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::adaptive::{Adapted, of_surroundings};
 use super::agents::Pool;
+use super::board::Board;
 use super::control::{Control, Named, Wanted, Wishes, control};
 use super::disk::Disk;
 use super::gate::{Floor, Gate, Turned};
@@ -83,6 +84,7 @@ pub struct Job {
     began: HashMap<usize, Duration>,
     policy: Policy,
     wishes: Wishes,
+    board: Board,
     beat: Duration,
     begin: Instant,
     work: JoinSet<Done>,
@@ -149,7 +151,8 @@ impl Job {
             task: [t.task.name.clone(), t.task.short_name().to_string()],
         };
         let names = plan.trials.iter().map(named).collect();
-        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
+        let board = Board::default();
+        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents), board.clone());
         let job = Job {
             plan,
             writer: Some(writer),
@@ -165,6 +168,7 @@ impl Job {
             began: HashMap::new(),
             policy,
             wishes,
+            board,
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
             begin: Instant::now(),
@@ -372,10 +376,12 @@ impl Job {
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
         let desk = Desk::default();
+        let seat = self.board.sit(&planned.config.trial_name, desk.work());
         let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;
+            drop(seat);
             // What had not begun may have failed for what a gate is about: looked at right then.
             let held = if unbegun(&result) { asker.look().await } else { None };
             Done { trial, result, held }
