@@ -7,19 +7,23 @@ use std::sync::Arc;
 
 use crate::environment::{EnvError, Environment, Ledger};
 use crate::harbor::task::{Task, TaskStep};
-use crate::harbor::write::Folder;
+use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
+use crate::harbor::write::{Folder, Scrub};
+use crate::model::endpoint::Endpoint;
 
 mod desk;
 mod nop;
 mod oracle;
 pub mod scripted;
+pub mod terminus;
 
 pub use desk::Desk;
 pub use nop::Nop;
 pub use oracle::Oracle;
 pub use scripted::Scripted;
+pub use terminus::Terminus;
 
 /// What a part of an agent's work gives: a future that may move between threads. Dropping it ends the
 /// work where the environment can end it.
@@ -39,12 +43,17 @@ pub struct Stage<'a> {
     pub logs: &'a Arc<Folder>,
     /// The operator's variables for the agent.
     pub env: &'a BTreeMap<String, String>,
+    /// What must not be written anywhere.
+    pub scrub: &'a Scrub,
     /// Most bytes kept of what it prints.
     pub output_cap: u64,
     /// Where the ends of its commands are noted.
     pub ledger: &'a Ledger,
     /// The agent's terminal, and what it has to report so far.
     pub desk: &'a Desk,
+    /// Where its model is served, shared with the trials that name the same address; None where its config
+    /// names none.
+    pub endpoint: Option<&'a Endpoint>,
 }
 
 /// Who works on a task.
@@ -63,16 +72,31 @@ pub trait Agent: Send + Sync {
 }
 
 /// The agents that there are, by name.
-pub const NAMES: [&str; 3] = ["oracle", "nop", scripted::NAME];
+pub const NAMES: [&str; 5] = ["oracle", "nop", scripted::NAME, terminus::NAME, terminus::OWN_NAME];
 
-/// An agent by its name; None for one that is not ours.
-pub fn by_name(name: &str) -> Option<Box<dyn Agent>> {
-    match name {
-        "oracle" => Some(Box::new(Oracle)),
-        "nop" => Some(Box::new(Nop)),
-        scripted::NAME => Some(Box::new(Scripted)),
-        _ => None,
+/// Whether an agent of this name asks a model.
+pub fn asks_a_model(name: &str) -> bool {
+    [terminus::NAME, terminus::OWN_NAME].contains(&name)
+}
+
+/// The agent that a config asks for, with all that it needs; nothing is begun.
+///
+/// # Errors
+/// A name that is not ours, or settings that cannot be, a line each, safe to show.
+pub fn of(config: &AgentConfig) -> Result<Box<dyn Agent>, Vec<String>> {
+    match config.name.as_deref().unwrap_or_default() {
+        "oracle" => Ok(Box::new(Oracle)),
+        "nop" => Ok(Box::new(Nop)),
+        scripted::NAME => Ok(Box::new(Scripted)),
+        name if asks_a_model(name) => Ok(Box::new(Terminus::of(config)?)),
+        _ => Err(vec![format!("only {} are", NAMES.join(", "))]),
     }
+}
+
+/// The key that a config's agent asks its model with, for those who must not write it.
+pub fn key(config: &AgentConfig) -> Option<String> {
+    let asks = asks_a_model(config.name.as_deref().unwrap_or_default());
+    asks.then(|| terminus::key_of(config)).flatten()
 }
 
 /// A failure of the environment, as Harbor raises it.

@@ -21,6 +21,7 @@ use super::trial::{Attempt, Places};
 use crate::agent::{self, Agent, Desk};
 use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
+use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
 use crate::job::Stamp;
@@ -68,7 +69,7 @@ pub struct Job {
     /// Away while a thread writes with it.
     writer: Option<JobWriter>,
     places: Arc<dyn Places>,
-    agents: HashMap<String, Arc<dyn Agent>>,
+    agents: Agents,
     /// Agent slots by group; those without a limit of their own share the last.
     agent_slots: HashMap<Arc<str>, Arc<Pool>>,
     other_agents: Arc<Pool>,
@@ -123,7 +124,7 @@ impl Job {
 
     fn of(
         plan: Plan,
-        agents: HashMap<String, Arc<dyn Agent>>,
+        agents: Agents,
         writer: JobWriter,
         who: &Claimant,
         places: Arc<dyn Places>,
@@ -361,7 +362,8 @@ impl Job {
                 self.check(begun)
             }
         };
-        let agent = planned.config.agent.name.as_ref().and_then(|name| self.agents.get(name)).map(Arc::clone);
+        let agent = self.agents.iter().find(|(config, _)| *config == planned.config.agent);
+        let agent = agent.map(|(_, agent)| Arc::clone(agent));
         let (Some(folder), Some(agent)) = (begun, agent) else {
             // Not begun: nothing of it is there to be written.
             self.policy.ended(trial, &[crate::job::outcome::CANCELLED], false, self.begin.elapsed());
@@ -508,13 +510,15 @@ fn counts(groups: &HashMap<Arc<str>, Arc<Pool>>, others: &Pool) -> (Option<usize
     (agents, at_work + all.iter().map(|(_, at_work)| at_work).sum::<usize>())
 }
 
-/// The agents of a plan, by name.
-fn agents(plan: &Plan) -> Result<HashMap<String, Arc<dyn Agent>>, RunError> {
-    let mut agents = HashMap::new();
+/// Agents, each with the config that asks for it.
+type Agents = Vec<(AgentConfig, Arc<dyn Agent>)>;
+
+/// The agents of a plan.
+fn agents(plan: &Plan) -> Result<Agents, RunError> {
+    let mut agents = Agents::new();
     for config in &plan.config.agents {
-        let name = config.name.clone().unwrap_or_default();
-        let agent = agent::by_name(&name).ok_or_else(|| RunError::Agent(name.clone()))?;
-        agents.insert(name, Arc::from(agent));
+        let agent = agent::of(config).map_err(|lines| RunError::Agent(lines.join("; ")))?;
+        agents.push((config.clone(), Arc::from(agent)));
     }
     Ok(agents)
 }

@@ -65,9 +65,11 @@ impl Attempt {
             instruction: &instruction,
             logs: &logs,
             env: &env,
+            scrub: &self.scrub,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,
+            endpoint: None,
         };
         let base = config.agent.override_timeout_sec.filter(|s| *s > 0.0);
         let base = base.or(task.config.agent_timeout(task.spec(step)));

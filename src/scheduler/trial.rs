@@ -268,9 +268,11 @@ impl Attempt {
             instruction: &instruction,
             logs: &logs,
             env: &own,
+            scrub: &self.scrub,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,
+            endpoint: None,
         };
         sheet.agent_setup = begun();
         let base = config.agent.override_setup_timeout_sec.unwrap_or(SETUP_SEC);

@@ -9,7 +9,9 @@ use crate::job::text::clean;
 pub const WAY: &str = "run it with harbor itself";
 
 /// Agents that pilothouse has.
-const AGENTS: [&str; 3] = ["oracle", "nop", "scripted"];
+const AGENTS: [&str; 5] = ["oracle", "nop", "scripted", "terminus-2", "pilothouse-terminus"];
+/// Those of them that call no model and have no settings.
+const PLAIN: [&str; 3] = ["oracle", "nop", "scripted"];
 /// Environments that pilothouse has.
 const PLACES: [&str; 2] = ["docker", "local"];
 /// Settings of the Docker environment (`environment.kwargs`, `--ek`) that mean something here, with what
@@ -149,23 +151,24 @@ fn agent(a: &AgentConfig, at: &str, list: &mut List) {
             list.when(true, format!("{at}.name: {name}"), "no agents written in Python");
         }
         Some(name) => {
-            list.when(!AGENTS.contains(&name), format!("{at}.name: {name}"), "only oracle, nop and scripted so far");
+            list.when(!AGENTS.contains(&name), format!("{at}.name: {name}"), "only oracle, nop, scripted and terminus-2 so far");
         }
         None => {}
     }
     list.when(a.import_path.is_some(), format!("{at}.import_path"), "no agents written in Python");
-    let model = "no agent here calls a model yet";
-    list.when(a.base_url.is_some(), format!("{at}.base_url"), model);
-    list.when(a.model_api_key_name.is_some(), format!("{at}.model_api_key_name"), model);
-    list.when(a.model_api_format.is_some(), format!("{at}.model_api_format"), model);
-    list.when(a.skip_model_parsing, format!("{at}.skip_model_parsing"), model);
+    let model = "this agent calls no model";
+    let plain = a.name.as_deref().is_none_or(|name| PLAIN.contains(&name));
+    list.when(plain && a.base_url.is_some(), format!("{at}.base_url"), model);
+    list.when(plain && a.model_api_key_name.is_some(), format!("{at}.model_api_key_name"), model);
+    list.when(plain && a.model_api_format.is_some(), format!("{at}.model_api_format"), model);
+    list.when(plain && a.skip_model_parsing, format!("{at}.skip_model_parsing"), model);
     list.when(!a.skills.is_empty(), format!("{at}.skills"), "no skills");
     list.when(a.resume_trajectory, format!("{at}.resume_trajectory"), "no sessions that go on");
     list.when(a.load_trajectory.is_some(), format!("{at}.load_trajectory"), "no sessions that go on");
     list.when(!a.extra_allowed_hosts.is_empty(), format!("{at}.extra_allowed_hosts"), "no networks with an allow-list");
     list.when(!a.include_logs.is_empty(), format!("{at}.include_logs"), "all logs are kept");
     list.when(!a.exclude_logs.is_empty(), format!("{at}.exclude_logs"), "all logs are kept");
-    let known = a.name.as_deref().is_some_and(|n| AGENTS.contains(&n));
+    let known = a.name.as_deref().is_some_and(|n| PLAIN.contains(&n));
     for setting in a.kwargs.iter().filter(|_| known) {
         list.when(true, format!("{at}.kwargs.{}", setting.key), "this agent has no settings");
     }
