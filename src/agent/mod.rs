@@ -12,6 +12,7 @@ use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
 use crate::harbor::write::{Folder, Scrub};
 use crate::model::endpoint::Endpoint;
+use crate::model::{Client, Key, Options};
 
 mod desk;
 mod nop;
@@ -97,6 +98,28 @@ pub fn of(config: &AgentConfig) -> Result<Box<dyn Agent>, Vec<String>> {
 pub fn key(config: &AgentConfig) -> Option<String> {
     let asks = asks_a_model(config.name.as_deref().unwrap_or_default());
     asks.then(|| terminus::key_of(config)).flatten()
+}
+
+/// Where the model of a config's agent is served, by its config and this host's variables; None for one that
+/// names no address and asks none.
+pub fn base(config: &AgentConfig) -> Option<String> {
+    match asks_a_model(config.name.as_deref().unwrap_or_default()) {
+        true => Some(terminus::base_of(config)),
+        false => config.api_base().map(str::to_string),
+    }
+}
+
+/// A client that asks the model of a config's agent as that does, at this address.
+///
+/// # Errors
+/// In words, safe to show.
+pub fn client_at(config: &AgentConfig, base: &str) -> Result<Client, String> {
+    if asks_a_model(config.name.as_deref().unwrap_or_default()) {
+        return Terminus::of(config).map_err(|lines| lines.join("; "))?.at(base);
+    }
+    let model = config.model_name.as_deref().unwrap_or_default();
+    let name = config.model_api_key_name.as_deref().unwrap_or(terminus::KEY);
+    Client::new(Options { key: Key::from_env(name), ..Options::new(&Endpoint::new(base), model) })
 }
 
 /// A failure of the environment, as Harbor raises it.

@@ -6,13 +6,14 @@
 
 pub mod ask;
 pub mod crowd;
+pub mod endpoint;
 pub mod live;
 pub mod stop;
 
 use super::action::{Action, Context};
 use super::derived::Attention;
 use super::effect::Effect;
-use super::helm::{Crew, Hand, News, Order, Over, Place, Shut, Side, Stopping};
+use super::helm::{Crew, Hand, News, Order, Over, Place, Probed, Shut, Side, Stopping, Where};
 use super::model::{Model, View};
 use super::overlay::Overlay;
 use super::rows::{Outcome, Row, RowId};
@@ -39,6 +40,14 @@ pub struct Steer {
     pub works: Works,
     /// Who steers.
     pub hand: Hand,
+    /// Where the models of the job are served, as last heard.
+    pub endpoints: Vec<Where>,
+    /// The process that runs the job looks after its endpoints, and notes their outages.
+    pub looked_after: bool,
+    /// An address that is being probed.
+    pub probing: Option<String>,
+    /// What a probe found last.
+    pub probed: Option<Probed>,
     /// Why the run may not outlive a logout, where that can be told.
     pub logout: Option<String>,
     /// Trial slots that were asked for and are not told yet.
@@ -74,6 +83,7 @@ pub fn act(model: &mut Model, action: Action) -> Option<Vec<Effect>> {
         Action::Pause => pause(model),
         Action::First => crowd::first(model),
         Action::TakeHelm => take(model),
+        Action::Endpoint => endpoint::begin(model),
         Action::Detach => detach(model),
         Action::CancelTrial if model.context() == Context::List && !crowd::running(model).is_empty() => {
             crowd::cancel(model)
@@ -347,6 +357,11 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             model.stale = true;
             Vec::new()
         }
+        News::Endpoints(endpoints) => {
+            model.steer.endpoints = endpoints;
+            Vec::new()
+        }
+        News::Probed(probed) => endpoint::probed(model, probed),
         News::Hand(hand) => {
             let before = std::mem::replace(&mut model.steer.hand, hand);
             match &model.steer.hand {
@@ -367,6 +382,8 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             model.steer.works.clear();
             model.steer.hand = Hand::Nobody;
             model.steer.shut.clear();
+            model.steer.endpoints.clear();
+            model.steer.probing = None;
             model.stale = true;
             Vec::new()
         }

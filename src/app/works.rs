@@ -57,7 +57,9 @@ impl Works {
             let Some(work) = self.said.get(&row.name) else { continue };
             row.episodes = work.episode.or(row.episodes);
             if !work.tokens.is_unknown() {
-                row.output_tokens = Some(work.tokens.output);
+                // With what the present call has brought so far.
+                let now = work.call().map_or(0, |call| call.reasoning.saturating_add(call.answer));
+                row.output_tokens = Some(work.tokens.output.saturating_add(now));
             }
         }
     }
@@ -108,7 +110,7 @@ pub fn attention(model: &Model) -> Vec<Attention> {
         id: format!("thinking {} {}", key.trial, long.since),
         kind: "thinking".to_string(),
         severity: Severity::Warning,
-        text: format!("{}: {}", key.trial, long.text),
+        text: format!("{}: {}", key.trial, long.text()),
         target: Some(key.clone()),
         serving: None,
     };

@@ -1,6 +1,7 @@
 //! `pilothouse ctl <job dir> …`: steers a job that pilothouse runs on this host, from another terminal.
 
 pub mod client;
+pub mod endpoint;
 pub mod helm;
 pub mod link;
 pub mod place;
@@ -177,12 +178,14 @@ fn failed(args: &CtlArgs, error: &CtlError) -> u8 {
     }
 }
 
-fn document(answer: &Answer) {
+/// Prints an answer as one JSON document.
+pub fn document(answer: &Answer) {
     let value = serde_json::json!({
         "schema_version": 1,
         "ok": answer.ok,
         "error": answer.error,
         "said": answer.said,
+        "probe": answer.probe,
         "status": answer.status,
         "work": answer.work,
     });
@@ -244,6 +247,11 @@ fn words(state: &State) -> String {
         out.push(format!("{} of {agents} agent slots at work", state.agents_at_work));
     }
     let now = Stamp::now();
+    for endpoint in &state.endpoints {
+        let moved = if endpoint.moves > 0 { format!(" ({} in the config)", endpoint.named) } else { String::new() };
+        let closed = endpoint.closed.as_deref().map_or(String::new(), |why| format!(", no calls: {why}"));
+        out.push(format!("endpoint {}{moved}{closed}", endpoint.base));
+    }
     for gate in &state.gates {
         let since = time::parse(&gate.since).and_then(|read| time::seconds_between(read.at, now));
         let since = since.map_or("-".to_string(), time::words);

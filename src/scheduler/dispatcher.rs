@@ -25,6 +25,7 @@ use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
 use crate::job::Stamp;
+use crate::model::endpoint::Endpoints;
 
 /// Why a job could not go on. Its trials were stopped; it can be resumed when the cause is gone.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,8 @@ pub struct Job {
     /// Rung when an agent takes or leaves a slot.
     moved: Arc<Notify>,
     manners: Manners,
+    /// Where the models of its agents are served.
+    endpoints: Endpoints,
     /// Something failed for its surroundings: what was seen of them before is old.
     distrust: bool,
     /// When a gate was closed last.
@@ -154,6 +157,10 @@ impl Job {
         let names = plan.trials.iter().map(named).collect();
         let board = Board::default();
         let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents), board.clone());
+        let endpoints = Endpoints::default();
+        for base in plan.config.agents.iter().filter_map(agent::base) {
+            endpoints.of(&base);
+        }
         let job = Job {
             plan,
             writer: Some(writer),
@@ -163,6 +170,7 @@ impl Job {
             other_agents,
             moved,
             manners: Manners::default(),
+            endpoints,
             distrust: false,
             last_closed: None,
             backs: HashMap::new(),
@@ -184,6 +192,11 @@ impl Job {
     /// Lets one trial begin, and no other before [`Control::set_slots`].
     pub fn first_alone(&mut self) {
         self.policy.first_alone();
+    }
+
+    /// Where the models of its agents are served: what is done to one is done to all trials that use it.
+    pub fn endpoints(&self) -> Endpoints {
+        self.endpoints.clone()
     }
 
     /// What it does by itself while it runs.
@@ -379,7 +392,10 @@ impl Job {
         let ledger = Ledger::default();
         let desk = Desk::default();
         let seat = self.board.sit(&planned.config.trial_name, desk.work());
-        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk };
+        let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
+        let (pauses, lost) = (self.manners.pause_clock, Vec::new());
+        let attempt =
+            Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk, endpoint, pauses, lost };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;

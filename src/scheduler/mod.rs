@@ -14,6 +14,7 @@
 //! | [`gate`], `health` | why nothing begins now: engine, disks, endpoint; looked at before each begin |
 //! | [`adaptive`] | pure: fewer trials at a time while their surroundings fail |
 //! | `agents` | agent slots, apart from the trial slots |
+//! | `outage` | what a trial loses while its model's endpoint is away |
 //!
 //! A result is written once, by the dispatcher, which alone holds the job's writer. Limits run on the
 //! monotonic clock; the wall clock is only written down. Nothing waits for a disk on a thread that keeps
@@ -32,6 +33,7 @@ pub mod gate;
 mod health;
 mod limits;
 mod mounts;
+mod outage;
 mod part;
 pub mod plan;
 pub mod policy;

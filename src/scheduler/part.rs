@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::collect::{Wanted, collect, run_hooks};
-use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, stopped};
+use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, phase_beside, stopped};
+use super::outage::Meter;
 use super::trial::Attempt;
 use crate::agent::Stage;
 use crate::environment::Environment;
@@ -69,7 +70,7 @@ impl Attempt {
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,
-            endpoint: None,
+            endpoint: self.endpoint.as_ref(),
         };
         let base = config.agent.override_timeout_sec.filter(|s| *s > 0.0);
         let base = base.or(task.config.agent_timeout(task.spec(step)));
@@ -77,9 +78,23 @@ impl Attempt {
         let seconds = effective(base, config.agent.max_timeout_sec, own, general);
         let limit = Limit { seconds, kind: "AgentTimeoutError", what };
         let agent = Arc::clone(&self.agent);
-        let done = phase(&mut self.cancel, limit, agent.run(&stage)).await;
+        let meter = Meter::new(self.endpoint.clone(), self.desk.work(), self.pauses);
+        let stood = || meter.stood();
+        let done = tokio::select! {
+            biased;
+            done = phase_beside(&mut self.cancel, limit, &stood, agent.run(&stage)) => done,
+            // It never ends.
+            () = meter.count() => return Err(Raised::cancelled(what)),
+        };
         finished(&mut part.agent_execution);
         self.desk.tell(|work| work.doing = Doing::Done);
+        if let Some(lost) = meter.read(part.step.as_deref(), seconds) {
+            if lost.lost.as_secs() > 0 {
+                let clock = if lost.paused { "the agent's clock stood still" } else { "the agent's clock ran on" };
+                self.say(format!("Endpoint: away for {:.0} s of its waits; {clock}", lost.lost.as_secs_f64())).await;
+            }
+            self.lost.push(lost);
+        }
         // What it had to say when it was cut short.
         part.agent_result = Some(self.desk.reported());
         for line in self.desk.notes().await {

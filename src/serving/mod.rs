@@ -13,6 +13,7 @@ pub mod join;
 pub mod line;
 pub mod page;
 mod poll;
+mod reach;
 pub mod rids;
 mod rules;
 mod series;
@@ -23,6 +24,7 @@ pub mod thinking;
 mod thresholds;
 mod types;
 
+pub use reach::Away;
 pub use series::Track;
 pub use state::{Arithmetic, Calm, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
 pub use thresholds::{Thinking, Thresholds, ThresholdsError};

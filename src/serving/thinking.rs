@@ -12,7 +12,7 @@ pub struct Long {
     /// When the call began: what tells it from the trial's other calls.
     pub since: Stamp,
     /// In words, without the trial's name: how long, how much, against what.
-    pub text: String,
+    pub grounds: String,
 }
 
 /// Whether the present call of a trial goes on unusually long; `median`: seconds of the median episode,
@@ -47,8 +47,14 @@ pub fn long(work: &Work, median: Option<f64>, limits: &Thinking, now: Stamp) -> 
     let episode = work.episode.map_or(String::new(), |n| format!(" in episode {n}"));
     let speed =
         work.rate.filter(|rate| rate.is_finite()).map_or(String::new(), |rate| format!(" at {rate:.0} tokens/s"));
-    let text = format!("thinking unusually long: {}{episode}, {what}{speed}; {against}", brief(age));
-    Some(Long { since, text })
+    Some(Long { since, grounds: format!("{}{episode}, {what}{speed}; {against}", brief(age)) })
+}
+
+impl Long {
+    /// In words: what it is, and the grounds.
+    pub fn text(&self) -> String {
+        format!("thinking unusually long: {}", self.grounds)
+    }
 }
 
 #[cfg(test)]
@@ -67,7 +73,7 @@ mod tests {
     }
 
     fn told(work: &Work, median: Option<f64>) -> Option<String> {
-        long(work, median, &Thresholds::shipped().thinking, at(10_000)).map(|long| long.text)
+        long(work, median, &Thresholds::shipped().thinking, at(10_000)).map(|long| long.text())
     }
 
     #[test]

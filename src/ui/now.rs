@@ -13,10 +13,12 @@ use crate::app::model::Model;
 use crate::app::rows::Row;
 use crate::app::works;
 use crate::job::work::words;
-use crate::job::work::{Call, Doing, Work};
+use crate::job::work::{Call, Doing};
 
 /// Most rows of one text of the agent's.
 const SAID: usize = 4;
+/// What the fact of the context begins with.
+const CONTEXT: &str = "context ";
 /// Columns of the bar of the context.
 const BAR: usize = 10;
 
@@ -54,16 +56,19 @@ pub fn lines(model: &Model, row: Option<&Row>, pen: Pen, columns: usize, rows: u
     }
     let long = super::trial::key_of(row).and_then(|key| model.steer.works.long.get(key));
     if let Some(long) = long {
-        say(&long.text, pen.alarm(), 3);
+        say(&long.text(), pen.alarm(), 3);
     }
-    if let Some(share) = work.context_share().filter(|_| columns >= 40) {
-        let style = if share > 0.9 { pen.hot() } else { pen.text() };
-        say(&format!("{} {}", pen.bar(share, BAR), facts(work)), style, 3);
-    } else {
-        let facts = facts(work);
-        if !facts.is_empty() {
-            say(&facts, pen.text(), 3);
-        }
+    let (context, rest): (Vec<_>, Vec<_>) = words::facts(work).into_iter().partition(|fact| fact.starts_with(CONTEXT));
+    for context in context {
+        let share = work.context_share();
+        let text = match share.filter(|_| columns >= 36) {
+            Some(share) => context.replacen(CONTEXT, &format!("{CONTEXT}{} ", pen.bar(share, BAR)), 1),
+            None => context,
+        };
+        say(&text, if share.is_some_and(|share| share > 0.9) { pen.hot() } else { pen.text() }, 1);
+    }
+    if !rest.is_empty() {
+        say(&rest.join(", "), pen.text(), 3);
     }
     for (title, text) in [("plan", &work.plan), ("analysis", &work.analysis)] {
         let text = text.as_deref().map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -75,16 +80,14 @@ pub fn lines(model: &Model, row: Option<&Row>, pen: Pen, columns: usize, rows: u
     out
 }
 
-fn facts(work: &Work) -> String {
-    words::facts(work).join(", ")
-}
-
 /// So many rows, the last with a sign where something is missing.
 fn clipped(mut rows: Vec<String>, most: usize, columns: usize, pen: Pen) -> Vec<String> {
     if rows.len() > most {
         rows.truncate(most);
         if let Some(last) = rows.last_mut() {
-            *last = cut(&format!("{last} {}", pen.ellipsis().repeat(columns)), columns, pen);
+            let kept = cut(last, columns.saturating_sub(1), pen);
+            let sign = if kept == *last { pen.ellipsis() } else { "" };
+            *last = format!("{kept}{sign}");
         }
     }
     rows

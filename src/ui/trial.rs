@@ -235,7 +235,9 @@ fn facts(
         out.extend(result.cost_usd.map(|c| piece(format!("${c:.3}"), pen.dim(), 5)));
     }
     out.extend(fact("result id").map(|id| piece(format!("id {id}"), pen.dim(), 6)));
-    if let Some(joined) = whole.servers.joined.get(&view.key) {
+    // What it says itself is told in full below.
+    let files = whole.steer.works.of(&view.key).is_none();
+    if let Some(joined) = whole.servers.joined.get(&view.key).filter(|_| files) {
         let mark = if joined.inferred { "~" } else { "" };
         let doing = joined.doing.map_or("not to be told", |d| d.words());
         out.insert(0, piece(format!("{doing}{mark}: {}", joined.why), pen.strong(), 0));

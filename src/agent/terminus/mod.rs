@@ -163,6 +163,13 @@ pub(super) fn key_of(config: &AgentConfig) -> Option<String> {
     variable(config, key_name(config))
 }
 
+/// Where its model is, by its config.
+pub(super) fn base_of(config: &AgentConfig) -> String {
+    let named = config.api_base().map(str::to_string);
+    let base = named.or_else(|| ADDRESSES.iter().find_map(|name| variable(config, name)));
+    base.map_or_else(|| OPENAI.to_string(), |base| options::address(&base).unwrap_or(base))
+}
+
 /// The value of a variable: the agent's own, else this host's.
 fn variable(config: &AgentConfig, name: &str) -> Option<String> {
     let own = config.env.get(name).map(|value| EnvTemplate::new(value).resolve(host_variable));
@@ -234,6 +241,14 @@ impl Terminus {
         let (prompts, trust, served) = (Arc::new(prompts), Trust::default(), tokio::sync::Mutex::default());
         let key_name = key_name(config).to_string();
         Ok(Terminus { options, prompts, model, key_name, asking, trust, served })
+    }
+
+    /// A client that asks as it does, at another address.
+    ///
+    /// # Errors
+    /// In words, as [`Client::new`].
+    pub fn at(&self, base: &str) -> Result<Client, String> {
+        Client::new(client::Options { endpoint: Endpoint::new(base), ..self.asking.clone() })
     }
 
     /// What makes it another agent than Harbor's, in words; nothing: it is Harbor's, by all that the model

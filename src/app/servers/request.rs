@@ -97,7 +97,7 @@ fn why(model: &Model, target: &Target) -> String {
     let works = &model.steer.works;
     let long = works.long.iter().find(|(key, _)| works.of(key).is_some_and(|w| w.rid.as_deref() == Some(&target.rid)));
     match long {
-        Some((key, long)) => format!("{}: {}", key.trial, long.text),
+        Some((key, long)) => format!("{}: {}", key.trial, long.text()),
         None => selected(model).and_then(|r| grounds(model, r)).unwrap_or_default(),
     }
 }

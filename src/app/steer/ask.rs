@@ -37,6 +37,8 @@ pub enum Ask {
     Bulk,
     /// End this request at its server?
     Abort(request::Target),
+    /// Call the model at this address from now on?
+    Endpoint(String),
 }
 
 /// An answer. What it does is fixed by the question.
@@ -64,6 +66,8 @@ pub enum Deed {
     Say,
     /// End the request.
     AbortRequest,
+    /// Call the model there.
+    Move,
 }
 
 /// How a line of a dialog sounds.
@@ -219,6 +223,7 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
         },
         (Ask::Mend(which), Deed::Mend) => stop::mend(model, *which),
         (Ask::Abort(target), Deed::AbortRequest) => request::abort(model, target),
+        (Ask::Endpoint(url), Deed::Move) => super::endpoint::go(model, url),
         _ => Vec::new(),
     }
 }
@@ -237,6 +242,7 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
         Ask::Mend(which) => stop::mend_content(model, *which),
         Ask::Bulk => triage::bulk::content(model),
         Ask::Abort(target) => request::content(model, target),
+        Ask::Endpoint(url) => super::endpoint::content(model, url),
     }
 }
 
@@ -278,7 +284,7 @@ fn cancel(model: &Model, key: &TrialKey) -> Content {
          trials go on.",
     );
     if let Some(long) = model.steer.works.long.get(key) {
-        out.say(Tone::Alarm, long.text.clone());
+        out.say(Tone::Alarm, long.text());
     }
     out.offer(Deed::Keep, "let it run", "");
     if let Some(target) = request::of_trial(model, key) {

@@ -16,6 +16,8 @@ use crate::report::work::WorkJson;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// For one that is only asked by the way.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// For one that a probe has to be waited for.
+pub const PROBE: Duration = Duration::from_secs(150);
 
 /// Why nothing was asked, or no answer came.
 #[derive(Debug, thiserror::Error)]
@@ -153,6 +155,20 @@ pub fn same(dir: &Path, state: &State) -> bool {
 /// # Errors
 /// See [`CtlError`].
 pub fn ask(dir: &Path, state: Option<&Path>, op: Op, why: &str) -> Result<Answer, CtlError> {
+    ask_for(dir, state, op, why, PATIENCE)
+}
+
+/// Asks once, and waits so long for the answer.
+///
+/// # Errors
+/// See [`CtlError`].
+pub fn ask_for(
+    dir: &Path,
+    state: Option<&Path>,
+    op: Op,
+    why: &str,
+    patience: Duration,
+) -> Result<Answer, CtlError> {
     // Asked first: an order must not reach another job.
     let mut line = connect(dir, state)?;
     line.send(&Request::of(Op::Status, ""))?;
@@ -168,5 +184,5 @@ pub fn ask(dir: &Path, state: Option<&Path>, op: Op, why: &str) -> Result<Answer
     }
     let mut line = connect(dir, state)?;
     line.send(&Request::of(op, why))?;
-    line.hear(Some(PATIENCE))
+    line.hear(Some(patience))
 }

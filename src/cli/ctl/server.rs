@@ -15,10 +15,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, broadcast, oneshot};
 use tokio::time::{MissedTickBehavior, timeout};
 
+use super::endpoint::Movable;
 use super::helm::{HelmOf, OWNER};
 use super::place;
 use super::scribe::Scribe;
-use super::wire::{self, Answer, Gate, LONGEST, Op, Request, State};
+use super::wire::{self, Answer, Gate, LONGEST, Op, Probe, Request, State};
 use super::works;
 use crate::job::text::clean;
 use crate::journal::Note;
@@ -50,6 +51,8 @@ pub struct Ship {
     pub helm: HelmOf,
     /// Writes down what is done.
     pub scribe: Scribe,
+    /// Where the models of its agents are served.
+    pub endpoints: Movable,
 }
 
 /// The open socket. Dropping it closes and removes it.
@@ -375,6 +378,7 @@ impl Ship {
                 .iter()
                 .map(|c| Gate { gate: c.gate.word().to_string(), why: c.why.clone(), since: c.since.to_string() })
                 .collect(),
+            endpoints: self.endpoints.all(),
             helm: self.helm.hand().map(|hand| hand.who),
             ..State::default()
         }
@@ -421,7 +425,13 @@ impl Ship {
         if watches && number != OWNER && self.helm.hand().is_none() {
             return Answer::not("take the helm first");
         }
-        let done = match self.deed(&request.op) {
+        let done = match self.endpoint(&request.op).await {
+            Some(Ok(Moved::Probed(probe))) => return Answer { probe: Some(probe), ..Answer::done(Vec::new()) },
+            Some(Ok(Moved::Moved(done))) => Ok(done),
+            Some(Err(why)) => Err(why),
+            None => self.deed(&request.op),
+        };
+        let done = match done {
             Ok(done) => done,
             Err(why) => return Answer::not(why),
         };
@@ -459,7 +469,7 @@ impl Ship {
             (now.running + now.waiting, now.queued)
         };
         let (taken, subjects, said) = match op {
-            Op::Status | Op::Watch | Op::Take | Op::Work => return Err("not here".to_string()),
+            Op::Status | Op::Watch | Op::Take | Op::Work | Op::Endpoint { .. } => return Err("not here".to_string()),
             Op::Pause => {
                 (control.pause(), vec![], format!("paused: nothing begins, {running} at work go on, {queued} wait"))
             }
@@ -509,7 +519,20 @@ impl Ship {
                 (control.first(&places), names, said)
             }
         };
-        if taken { Ok(Done { subjects, said: vec![said] }) } else { Err("too late: it has ended".to_string()) }
+        if taken { Ok(Done { subjects, said: vec![said], ..Done::default() }) } else { Err("too late: it has ended".to_string()) }
+    }
+
+    /// Probes an address, and moves an endpoint there; None: that is not asked for.
+    async fn endpoint(&self, op: &Op) -> Option<Result<Moved, String>> {
+        let Op::Endpoint { url, of, sure } = op else { return None };
+        if !sure {
+            return Some(self.endpoints.probe(url, of.as_deref()).await.map(Moved::Probed));
+        }
+        Some(self.endpoints.go(url, of.as_deref(), &self.control).await.map(|probe| {
+            let said = format!("the model is called at {} from now on, {} before", probe.url, probe.now);
+            let result = format!("moved from {} to {}; {}", probe.now, probe.url, probe.found.join("; "));
+            Moved::Moved(Done { subjects: vec![probe.url], said: vec![said], result })
+        }))
     }
 
     /// The trials that words mean, each once.
@@ -545,6 +568,7 @@ impl Ship {
             if !request.who.is_empty() {
                 note.operator.clone_from(&request.who);
             }
+            note.result.clone_from(&done.result);
             if matches!(op, Op::Cancel { .. } | Op::First { .. }) {
                 note.trial = Some(subject);
             }
@@ -554,9 +578,18 @@ impl Ship {
 }
 
 /// What was done.
+#[derive(Default)]
 struct Done {
     subjects: Vec<String>,
     said: Vec<String>,
+    /// What came of it, for the journal.
+    result: String,
+}
+
+/// What became of a wish for another address.
+enum Moved {
+    Probed(Probe),
+    Moved(Done),
 }
 
 /// `a has ended, b has not begun`.

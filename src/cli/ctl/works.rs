@@ -73,7 +73,7 @@ pub fn wanted(mut told: Vec<WorkJson>, words: &[String]) -> Vec<WorkJson> {
 /// Says of each whether its present call goes on unusually long.
 pub fn judge(told: &mut [WorkJson], limits: &Thinking, now: Stamp) {
     for one in told {
-        one.long = one.work().and_then(|work| thinking::long(&work, None, limits, now)).map(|long| long.text);
+        one.long = one.work().and_then(|work| thinking::long(&work, None, limits, now)).map(|long| long.text());
     }
 }
 

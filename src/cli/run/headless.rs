@@ -382,7 +382,7 @@ impl Long {
         for (name, work) in works {
             let Some(long) = thinking::long(&work, None, &self.limits, now) else { continue };
             if self.said.insert(Arc::clone(&name), long.since) != Some(long.since) {
-                out.say(&format!("{now:.0}  {name}  {}", long.text));
+                out.say(&format!("{now:.0}  {name}  {}", long.text()));
             }
         }
     }

@@ -69,7 +69,7 @@ pub(super) fn join(told: &[Told], servers: &Servers, now: Stamp) -> Vec<(TrialKe
 
 fn of_call(call: &Call, told: &Told, now: Stamp) -> String {
     if let Some(long) = &told.long {
-        return long.text.clone();
+        return long.grounds.clone();
     }
     let asked = time::words(time::age(call.since, now).as_secs_f64());
     match call.heard {
@@ -128,7 +128,7 @@ mod tests {
     fn what_a_trial_says_is_exact() {
         let since = at(900);
         let mut long = told("d", call(900, Some(1)));
-        long.long = Some(Long { since, text: "thinking unusually long: 15 m, 61k".into() });
+        long.long = Some(Long { since, grounds: "15 m, 61k".into() });
         let all = vec![
             told("a", call(42, Some(1))),
             told("b", call(3, None)),
