@@ -125,13 +125,7 @@ impl Job {
         Ok(Job::of(plan, agents, writer, who, places))
     }
 
-    fn of(
-        plan: Plan,
-        agents: Agents,
-        writer: JobWriter,
-        who: &Claimant,
-        places: Arc<dyn Places>,
-    ) -> (Job, Control) {
+    fn of(plan: Plan, agents: Agents, writer: JobWriter, who: &Claimant, places: Arc<dyn Places>) -> (Job, Control) {
         let config = &plan.config;
         let retry = &config.retry;
         let rules = RetryConfig {

@@ -123,7 +123,8 @@ fn a_call_that_goes_on_is_raised_once_until_another_begins() {
     };
     let first = thinking(&model);
     assert_eq!(first.len(), 1, "{first:?}");
-    let text = "feal-linear-cryptanalysis-of-eight-rounds__aB3dEfG: thinking unusually long: 38 m in episode 7, 61k tokens";
+    let text =
+        "feal-linear-cryptanalysis-of-eight-rounds__aB3dEfG: thinking unusually long: 38 m in episode 7, 61k tokens";
     let item = model.derived.attention.iter().find(|a| a.kind == "thinking").unwrap();
     assert!(item.text.starts_with(text), "{}", item.text);
     // More of the same is the same.

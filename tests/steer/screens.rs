@@ -232,7 +232,8 @@ fn what_trials_do_is_told_wherever_somebody_looks() {
     let bench = Bench::new(&["a-one"]);
     // Its tests wait for a word, too.
     let go = bench.path("go-tests");
-    let test = format!("while [ ! -e {} ]; do sleep 0.05; done; echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", go.display());
+    let test =
+        format!("while [ ! -e {} ]; do sleep 0.05; done; echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", go.display());
     bench.task("b-tests", "true", &test, "");
     bench.task("c-waits", "true", "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", "");
     let args = bench.args("3", &["--n-concurrent-agents", "1"]);

@@ -196,7 +196,9 @@ impl Terminus {
             wrong.push("no model: name it with -m openai/NAME".to_string());
         } else if !config.skip_model_parsing && !PROVIDERS.iter().any(|provider| model.starts_with(provider)) {
             let shown = crate::job::text::clean(&model);
-            wrong.push(format!("model {shown}: only openai/NAME and hosted_vllm/NAME, at a server that speaks OpenAI's protocol"));
+            wrong.push(format!(
+                "model {shown}: only openai/NAME and hosted_vllm/NAME, at a server that speaks OpenAI's protocol"
+            ));
         }
         if let Some(format) = config.model_api_format.as_deref().filter(|format| *format != "openai_chat_completions") {
             let shown = crate::job::text::clean(format);

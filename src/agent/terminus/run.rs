@@ -172,8 +172,7 @@ impl Run<'_> {
         };
         self.pending = parsed.complete;
         let (analysis, plan) = (&*parsed.analysis, &*parsed.plan);
-        let whole =
-            Done { analysis, plan, commands: &commands, complete: parsed.complete, observation: &observation };
+        let whole = Done { analysis, plan, commands: &commands, complete: parsed.complete, observation: &observation };
         steps.push(self.diary.episode(episode, &whole, &said));
         self.diary.write(steps, &self.sums).await;
         Ok((alive && !done).then_some(observation))
@@ -190,11 +189,7 @@ impl Run<'_> {
         tokens.cached = less(now.cached, before.cached);
         tokens.reasoning = less(now.reasoning, before.reasoning);
         let reply = turn.reply.as_ref();
-        Said {
-            model: reply.and_then(|r| r.model.clone()),
-            reasoning: reply.and_then(|r| r.reasoning.clone()),
-            tokens,
-        }
+        Said { model: reply.and_then(|r| r.model.clone()), reasoning: reply.and_then(|r| r.reasoning.clone()), tokens }
     }
 
     /// A call of the model.

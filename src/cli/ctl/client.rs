@@ -162,13 +162,7 @@ pub fn ask(dir: &Path, state: Option<&Path>, op: Op, why: &str) -> Result<Answer
 ///
 /// # Errors
 /// See [`CtlError`].
-pub fn ask_for(
-    dir: &Path,
-    state: Option<&Path>,
-    op: Op,
-    why: &str,
-    patience: Duration,
-) -> Result<Answer, CtlError> {
+pub fn ask_for(dir: &Path, state: Option<&Path>, op: Op, why: &str, patience: Duration) -> Result<Answer, CtlError> {
     // Asked first: an order must not reach another job.
     let mut line = connect(dir, state)?;
     line.send(&Request::of(Op::Status, ""))?;

@@ -519,7 +519,11 @@ impl Ship {
                 (control.first(&places), names, said)
             }
         };
-        if taken { Ok(Done { subjects, said: vec![said], ..Done::default() }) } else { Err("too late: it has ended".to_string()) }
+        if taken {
+            Ok(Done { subjects, said: vec![said], ..Done::default() })
+        } else {
+            Err("too late: it has ended".to_string())
+        }
     }
 
     /// Probes an address, and moves an endpoint there; None: that is not asked for.

@@ -192,12 +192,7 @@ impl Probe {
     /// As a screen has it.
     pub fn shown(&self) -> Probed {
         let all = |lines: &[String]| lines.iter().map(|line| tame(line)).collect();
-        Probed {
-            url: tame(&self.url),
-            now: tame(&self.now),
-            found: all(&self.found),
-            problems: all(&self.problems),
-        }
+        Probed { url: tame(&self.url), now: tame(&self.now), found: all(&self.found), problems: all(&self.problems) }
     }
 }
 

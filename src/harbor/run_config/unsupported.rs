@@ -151,7 +151,11 @@ fn agent(a: &AgentConfig, at: &str, list: &mut List) {
             list.when(true, format!("{at}.name: {name}"), "no agents written in Python");
         }
         Some(name) => {
-            list.when(!AGENTS.contains(&name), format!("{at}.name: {name}"), "only oracle, nop, scripted and terminus-2 so far");
+            list.when(
+                !AGENTS.contains(&name),
+                format!("{at}.name: {name}"),
+                "only oracle, nop, scripted and terminus-2 so far",
+            );
         }
         None => {}
     }

@@ -81,7 +81,11 @@ fn judge(
             let line = format!("{what}: {}: {}", safe(&error.detail), remedy(&error.kind, served, &safe(key)));
             // It comes back by itself, and trials wait for it.
             let passing = matches!(error.kind, Kind::RateLimit(_));
-            if passing { out.said.push(line) } else { out.wrong.push(line) }
+            if passing {
+                out.said.push(line)
+            } else {
+                out.wrong.push(line)
+            }
             return out;
         }
     };
@@ -144,7 +148,8 @@ fn intended(sampling: &Sampling) -> Option<(bool, String)> {
     let body = &sampling.extra_body;
     let template = body.get("chat_template_kwargs").and_then(Value::as_object);
     let switch = template.and_then(|kwargs| {
-        let found = ["enable_thinking", "thinking"].into_iter().find_map(|name| Some((name, kwargs.get(name)?.as_bool()?)));
+        let found =
+            ["enable_thinking", "thinking"].into_iter().find_map(|name| Some((name, kwargs.get(name)?.as_bool()?)));
         found.map(|(name, on)| (on, format!("chat_template_kwargs.{name}={on}")))
     });
     switch.or_else(|| match sampling.reasoning_effort.as_deref()? {
@@ -171,7 +176,9 @@ fn remedy(kind: &Kind, served: &Served, key: &str) -> String {
     match kind {
         Kind::Connect | Kind::Broken => format!("{server}, {SKIP}"),
         Kind::Dns => format!("the host's name is not known here: {server}"),
-        Kind::Tls => "trust its certificate (SSL_CERT_FILE), or name an address with http:// inside your own network".to_string(),
+        Kind::Tls => {
+            "trust its certificate (SSL_CERT_FILE), or name an address with http:// inside your own network".to_string()
+        }
         Kind::Timeout(_) => format!("it hangs, starts or has a long queue: look at its log, {SKIP}"),
         Kind::RateLimit(_) => "trials will wait for it: fewer at a time (-n) if it stays so".to_string(),
         Kind::Overloaded(_) => format!("it starts or is overloaded: try again when it is ready, {SKIP}"),
