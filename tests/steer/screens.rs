@@ -229,23 +229,23 @@ fn two_look_on_and_one_at_a_time_steers() {
 /// What the trials themselves say is on every screen and in every answer, and only one agent may work.
 #[test]
 fn what_trials_do_is_told_wherever_somebody_looks() {
-    let bench = Bench::new(&["a-one"]);
+    let bench = Bench::new(&["a-one", "c-waits"]);
     // Its tests wait for a word, too.
     let go = bench.path("go-tests");
     let test =
         format!("while [ ! -e {} ]; do sleep 0.05; done; echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", go.display());
-    bench.task("b-tests", "true", &test, "");
-    bench.task("c-waits", "true", "echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", "");
+    let solve = format!("while [ ! -e {} ]; do sleep 0.05; done", bench.path("go-b-tests").display());
+    bench.task("b-tests", &solve, &test, "");
     let args = bench.args("3", &["--n-concurrent-agents", "1"]);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let mut pty = Pty::pilothouse(&args, 160, 40, &[("PILOTHOUSE_STATE_DIR", bench.state.to_str().unwrap())]);
-    // Whoever comes first has the slot; the first task's agent keeps it until it is let go.
+    // Whoever comes first has the slot, and keeps it until it is let go.
     pty.wait_for("agent slot", SOON);
     let mut other = attach(&bench, (160, 40));
     other.wait_for("agent slot", SOON);
     let told = bench.ask(&["work"]);
     assert!(told.contains("waiting for an agent slot"), "{told}");
-    bench.go("a-one");
+    ["a-one", "b-tests", "c-waits"].iter().for_each(|task| bench.go(task));
     for screen in [&pty, &other] {
         screen.wait_for("verifying", SOON);
     }
