@@ -508,7 +508,7 @@ fn the_call_of_a_trial_can_be_ended_at_its_server() {
     use pilothouse::job::work::{Call, Doing, Work};
     let mut model = served((120, 40), scenes::look());
     model.steer.side = Side::Owner;
-    let mut tell = |model: &mut Model, news| {
+    let tell = |model: &mut Model, news| {
         let _ = update::update(model, at(NOW), Msg::Helm(news));
         update::settle(model);
     };
