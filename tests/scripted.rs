@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use pilothouse::cast::{Player, Target, Work};
 use pilothouse::harbor::write::config::AgentConfig;
+use pilothouse::job::work::Doing;
 use pilothouse::scheduler::{Finished, PlanError};
 use pilothouse::terminal::Emulator;
 
@@ -130,9 +131,15 @@ fn a_container_that_is_killed_is_no_fault_of_the_agent() {
     let keys = r#"[{"keys": "echo up > /logs/agent/up\n", "wait": 60}, {"keys": "echo never\n"}]"#;
     let yard = with_keys(Yard::new(), "killed", keys, PASS_INSIDE, IMAGE);
     let begun = Instant::now();
-    let ran = in_containers(&yard, yard.config("scripted", 1), async |_, plan| {
+    let ran = in_containers(&yard, yard.config("scripted", 1), async |control, plan| {
         let label = format!("label={}={}", pilothouse::environment::labels::JOB, plan.id);
         until(|| trial_dir(&plan, "killed").join("agent/up").exists()).await;
+        let told = control.board().read();
+        let [(name, work)] = told.as_slice() else { panic!("{told:?}") };
+        assert!(name.starts_with("killed__") && work.episode == Some(1), "{told:?}");
+        let Doing::Command { keys, wait, since } = &work.doing else { panic!("{work:?}") };
+        assert_eq!((keys.as_str(), *wait), ("echo up > /logs/agent/up\n", 60.0));
+        assert!(work.told.unwrap() >= *since);
         let containers = docker(&["ps", "-q", "--filter", &label]);
         docker(&["kill", containers.lines().next().unwrap()]);
     });

@@ -19,6 +19,8 @@ mod endpoint;
 mod gates;
 #[path = "support/daemon.rs"]
 mod own_engine;
+#[path = "steer/preflight.rs"]
+mod preflight;
 #[path = "steer/screens.rs"]
 mod screens;
 mod support;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::harbor::write::result::AgentResult;
+use crate::job::Stamp;
 use crate::job::work::Work;
 use crate::terminal::Session;
 
@@ -29,7 +30,9 @@ impl Desk {
 
     /// Tells what the agent does now.
     pub fn tell(&self, change: impl FnOnce(&mut Work)) {
-        change(&mut self.work.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut work);
+        work.told = Some(Stamp::now());
     }
 
     /// What the agent does, for whoever shows it.

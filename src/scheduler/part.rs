@@ -15,6 +15,8 @@ use crate::environment::Environment;
 use crate::harbor::task::TaskStep;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierResult};
+use crate::job::Stamp;
+use crate::job::work::Doing;
 use crate::verifier::{Verification, verify};
 
 /// For outputs to be recovered after a stop.
@@ -46,12 +48,15 @@ impl Attempt {
         let planned = Arc::clone(&self.planned);
         let (task, config) = (&*planned.task, &planned.config);
         let what = "Agent execution";
+        let since = Stamp::now();
+        self.desk.tell(|work| work.doing = Doing::Slot { since });
         // Before the clock starts: the wait for a permit is nobody's time.
         let _slot = tokio::select! {
             biased;
             () = stopped(&mut self.cancel) => return Err(Raised::cancelled(what)),
             slot = self.agents.take() => slot,
         };
+        self.desk.tell(|work| work.doing = Doing::Setup);
         part.agent_execution = begun();
         part.agent_result = Some(AgentResult::default());
         let logs = self.agent_logs().await.map_err(os_error(what))?;
@@ -85,6 +90,7 @@ impl Attempt {
             () = meter.count() => return Err(Raised::cancelled(what)),
         };
         finished(&mut part.agent_execution);
+        self.desk.tell(|work| work.doing = Doing::Done);
         if let Some(lost) = meter.read(part.step.as_deref(), seconds) {
             if lost.lost.as_secs() > 0 {
                 let clock = if lost.paused { "the agent's clock stood still" } else { "the agent's clock ran on" };
@@ -166,10 +172,13 @@ impl Attempt {
             ledger: &self.ledger,
         };
         part.verifier = begun();
+        let since = Stamp::now();
+        self.desk.tell(|work| work.doing = Doing::Verifying { since });
         // The verifier keeps its limit itself: it has processes to kill.
         let limit = Limit { seconds: None, kind: "VerifierTimeoutError", what };
         let done = phase(&mut self.cancel, limit, verify(environment, &what_to_do)).await;
         finished(&mut part.verifier);
+        self.desk.tell(|work| work.doing = Doing::Done);
         self.say_remarks().await;
         part.verdict = Some(VerifierResult { rewards: Some(done?) });
         Ok(())

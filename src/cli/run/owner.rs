@@ -207,6 +207,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
     let mut image = None;
     if terms.preflight {
         super::preflight::disk(&plan.dir(), &terms.tell)?;
+        super::preflight::model::look(&plan, &terms.tell).await?;
         if let Some(engine) = &engine {
             image = super::preflight::docker(engine, &plan, &terms.tell).await?;
         }
