@@ -204,7 +204,11 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
     let script = script.map_err(|e| Raised::new("ValueError", &e.to_string(), DURING))?;
     let mut desk = stage.desk.terminal().await;
     let session = match &mut *desk {
-        Some(session) => session,
+        Some(session) => {
+            // Of the step before: the same shell, another recording.
+            session.record(Some(begin_recording(stage).await?));
+            session
+        }
         empty => empty.insert(open(stage).await?),
     };
     session.settle(QUIET, PROMPT).await;
@@ -236,10 +240,14 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
     Ok(report(entered, reopened))
 }
 
-async fn open(stage: &Stage<'_>) -> Result<Session, Raised> {
+async fn begin_recording(stage: &Stage<'_>) -> Result<Recording, Raised> {
     let (logs, cap) = (Arc::clone(stage.logs), stage.output_cap.min(FILE_CAP));
     let recording = apart(move || Recording::begin(&logs, PANE, cap)).await?;
-    let recording = recording.map_err(|e| Raised::new("OSError", &e.to_string(), DURING))?;
+    recording.map_err(|e| Raised::new("OSError", &e.to_string(), DURING))
+}
+
+async fn open(stage: &Stage<'_>) -> Result<Session, Raised> {
+    let recording = begin_recording(stage).await?;
     let config = &stage.task.config;
     let spec = SessionSpec {
         user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),

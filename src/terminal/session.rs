@@ -266,6 +266,19 @@ impl Session {
         self.link.as_ref().map(|link| link.shell.as_str())
     }
 
+    /// Ends the present recording and goes on in another one, which begins with what is on the screen, or
+    /// in none. The shell and what runs in it take no notice.
+    pub fn record(&self, recording: Option<Recording>) {
+        let mut state = self.shared.state();
+        let before = state.emulator.dump();
+        state.recording = recording;
+        let Some(recording) = &mut state.recording else { return };
+        recording.remark(&before);
+        for fault in recording.faults() {
+            state.note(fault);
+        }
+    }
+
     /// Marks the beginning of an episode (from 0) in the recording.
     pub fn mark(&self, episode: u64) {
         if let Some(recording) = &mut self.shared.state().recording {
