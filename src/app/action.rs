@@ -254,7 +254,7 @@ pub const ACTIONS: &[Spec] = &[
     spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
     spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
     spec!(Trial, A::PrevTab, "tab.prev", "previous tab", [Key::BackTab, Char('L'), Key::Left], ""),
-    spec!(Trial, A::Terminal, "trial.terminal", "the terminal, live while the trial runs", [Char('T')], "terminal"),
+    spec!(Trial, A::Terminal, "trial.terminal", "the terminal, live while the trial runs", [Char('T')], "term"),
     spec!(Trial, A::Down, "line.down", "down: next line, episode or file", [Char('j'), Key::Down], ""),
     spec!(Trial, A::Up, "line.up", "up", [Char('k'), Key::Up], ""),
     spec!(Trial, A::PageDown, "trial.page.down", "a page down", [Ctrl('d'), Key::PageDown, Char(' ')], ""),

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use self::doc::{Doc, Needle, Pane};
 pub use self::files::Files;
 use self::files::join;
-use self::terminal::Terminal;
 pub use self::protocol::{At, Facts, FileKind, FileRow, Head, Part, Place, Reply, Request, Speaker};
+use self::terminal::Terminal;
 use super::action::Action;
 use super::effect::Effect;
 use super::model::Room;
@@ -35,8 +35,6 @@ pub const HEADS: usize = 240;
 pub enum Tab {
     /// The list of steps; beside the text where there is room for both.
     Steps,
-    /// The terminal, live while the trial runs.
-    Terminal,
     /// One step in full.
     Episode,
     /// Rewards, cases, output of the tests.
@@ -51,11 +49,24 @@ pub enum Tab {
     Evidence,
     /// Identity, limits, problems.
     About,
+    /// The terminal, live while the trial runs.
+    Terminal,
 }
 
 impl Tab {
     /// All tabs, in order.
-    pub const ALL: [Tab; 9] = [Tab::Steps, Tab::Terminal, Tab::Episode, Tab::Verifier, Tab::Exception, Tab::Log, Tab::Files, Tab::Evidence, Tab::About];
+    pub const ALL: [Tab; 9] = [
+        Tab::Steps,
+        Tab::Episode,
+        Tab::Verifier,
+        Tab::Exception,
+        Tab::Log,
+        Tab::Files,
+        Tab::Evidence,
+        Tab::About,
+        // One tab back from the first.
+        Tab::Terminal,
+    ];
 
     /// The word on the tab.
     pub fn word(self) -> &'static str {

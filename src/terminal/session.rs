@@ -256,6 +256,11 @@ impl Session {
         View { shared: Arc::clone(&self.shared) }
     }
 
+    /// Whose terminal it is, and where it began.
+    pub fn spec(&self) -> &SessionSpec {
+        &self.spec
+    }
+
     /// Column and row of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
         self.shared.state().emulator.cursor()

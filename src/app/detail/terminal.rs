@@ -25,8 +25,10 @@ pub struct Terminal {
     pub scroll: Option<(u16, u16)>,
     /// The player was asked for pictures.
     asked: bool,
-    /// Shown by itself as soon as there is one: a trial that runs, and no key was pressed since.
-    awaited: bool,
+    /// No key was pressed since the view was opened.
+    untouched: bool,
+    /// The trial ran then.
+    runs: bool,
 }
 
 /// Columns of the column beside the terminal; its frame included.
@@ -45,9 +47,18 @@ pub fn room(size: (u16, u16)) -> (u16, u16) {
 }
 
 impl TrialView {
-    /// The trial runs, and nobody chose what to look at: its terminal, where there is room beside the rest.
+    /// Nobody chose what to look at yet.
     pub(in super::super) fn await_terminal(&mut self, runs: bool) {
-        self.terminal.awaited = runs && self.tab == Tab::Steps;
+        (self.terminal.untouched, self.terminal.runs) = (self.tab == Tab::Steps, runs);
+    }
+
+    /// Whether the terminal is to be shown by itself: of a trial that runs where there is room for it beside
+    /// the steps, and of one that has no steps.
+    fn calls_for_terminal(&self) -> bool {
+        let beside = self.terminal.runs && Room::of(self.size) == Room::Double;
+        let read = |parts: &Vec<super::Part>| parts.iter().all(|part| part.indexed >= 1.0);
+        let bare = self.parts.as_ref().is_some_and(read) && self.n_steps() == 0;
+        self.terminal.untouched && self.tab == Tab::Steps && (beside || bare)
     }
 
     /// Whether the player works for this view.
@@ -62,8 +73,7 @@ impl TrialView {
 
     /// Asks for pictures where the terminal is shown, and for no more of them where it is not.
     pub(in super::super) fn want_terminal(&mut self) -> Vec<Effect> {
-        let awaited = self.terminal.awaited && self.tab == Tab::Steps && Room::of(self.size) == Room::Double;
-        let wanted = self.tab == Tab::Terminal || awaited;
+        let wanted = self.tab == Tab::Terminal || self.calls_for_terminal();
         if wanted == self.terminal.asked {
             return Vec::new();
         }
@@ -81,8 +91,7 @@ impl TrialView {
         }
         match what {
             Ok(picture) => {
-                if self.terminal.awaited && self.tab == Tab::Steps {
-                    self.terminal.awaited = false;
+                if self.calls_for_terminal() {
                     self.tab = Tab::Terminal;
                 }
                 self.terminal.picture = Some(picture);
@@ -95,7 +104,7 @@ impl TrialView {
 
     /// A key was pressed: what is shown is the operator's choice from here on.
     pub(super) fn chosen(&mut self) {
-        self.terminal.awaited = false;
+        self.terminal.untouched = false;
     }
 
     /// Scrolls it; false for what is no scrolling.

@@ -25,7 +25,8 @@ use super::{HOME, Place};
 
 /// Silence behind the end of a program after which all that it printed was read.
 const LAST_WORDS: Duration = Duration::from_millis(40);
-/// Most that is read behind its end: what it left behind may print for ever.
+/// Most that is waited for that, and read behind the end: what it left behind may print for ever.
+const LAST_WAIT: Duration = Duration::from_millis(500);
 const LAST_BYTES: usize = 1 << 20;
 /// For the end of a program to be known whose stream has ended.
 const KNOWN: Duration = Duration::from_secs(1);
@@ -107,7 +108,7 @@ impl Place {
             let mut ended = ended;
             let _ = ended.wait_for(Option::is_some).await;
         });
-        let reader = Output { pty: reader, over: Some(over), silence: None, after: 0 };
+        let reader = Output { pty: reader, over: Some(over), silence: None, last: None, after: 0 };
         Ok(Pty { id, reader: Box::new(reader), writer: Box::new(Keys(keys)) })
     }
 
@@ -140,12 +141,7 @@ fn lock(keys: &Mutex<OwnedWritePty>) -> MutexGuard<'_, OwnedWritePty> {
 }
 
 /// Tells the end of a program, and waits for its process when nobody needs its number any more.
-async fn watch_over(
-    mut child: Child,
-    session: i32,
-    tell: watch::Sender<Option<i64>>,
-    dropped: oneshot::Receiver<()>,
-) {
+async fn watch_over(mut child: Child, session: i32, tell: watch::Sender<Option<i64>>, dropped: oneshot::Receiver<()>) {
     if let Some(pid) = Pid::from_raw(session).filter(|_| session > 0) {
         let mut told = signal(SignalKind::child()).ok();
         let code = loop {
@@ -178,8 +174,10 @@ struct Output {
     pty: OwnedReadPty,
     /// The end of the program; None when it is over.
     over: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    /// Since its end.
+    /// Silence behind its end.
     silence: Option<Pin<Box<Sleep>>>,
+    /// The time behind its end.
+    last: Option<Pin<Box<Sleep>>>,
     /// Bytes behind it.
     after: usize,
 }
@@ -207,7 +205,11 @@ impl AsyncRead for Output {
             this.over = None;
         }
         let silence = this.silence.get_or_insert_with(|| Box::pin(sleep(LAST_WORDS)));
-        silence.as_mut().poll(cx).map(Ok)
+        let last = this.last.get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
+        match (silence.as_mut().poll(cx), last.as_mut().poll(cx)) {
+            (Poll::Pending, Poll::Pending) => Poll::Pending,
+            _ => Poll::Ready(Ok(())),
+        }
     }
 }
 
