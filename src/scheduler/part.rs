@@ -134,6 +134,13 @@ impl Attempt {
         }
     }
 
+    /// Ends the recording of the agent's terminal and leaves the terminal open.
+    pub(super) async fn rest_desk(&self) {
+        for line in self.desk.rest().await {
+            self.say(format!("Terminal: {line}")).await;
+        }
+    }
+
     /// What the commands so far came to, where it is worth a line.
     async fn say_remarks(&self) {
         if let Some(remark) = self.ledger.all().last().and_then(|noted| noted.remark()) {

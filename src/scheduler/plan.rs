@@ -292,9 +292,6 @@ fn scripts(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String>
     if !config.agents.iter().any(plays) {
         return Vec::new();
     }
-    if config.environment.kind.as_deref() == Some("local") {
-        return vec!["agent scripted: the local environment has no terminals; use -e docker".to_string()];
-    }
     let steps = tasks.iter().flat_map(|(_, task)| task.steps.iter().map(move |step| (task, step)));
     let mut wrong: Vec<String> =
         steps.filter_map(|(task, step)| Script::of(task, step).err()).map(|e| e.to_string()).collect();
