@@ -17,8 +17,12 @@ mod ctl;
 mod endpoint;
 #[path = "steer/gates.rs"]
 mod gates;
+#[path = "steer/load.rs"]
+mod load;
 #[path = "support/daemon.rs"]
 mod own_engine;
+#[path = "steer/preflight.rs"]
+mod preflight;
 #[path = "steer/screens.rs"]
 mod screens;
 mod support;

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::adaptive::{Adapted, of_surroundings};
 use super::agents::Pool;
+use super::board::Board;
 use super::control::{Control, Named, Wanted, Wishes, control};
 use super::disk::Disk;
 use super::gate::{Floor, Gate, Turned};
@@ -87,6 +88,7 @@ pub struct Job {
     began: HashMap<usize, Duration>,
     policy: Policy,
     wishes: Wishes,
+    board: Board,
     beat: Duration,
     begin: Instant,
     work: JoinSet<Done>,
@@ -147,7 +149,8 @@ impl Job {
             task: [t.task.name.clone(), t.task.short_name().to_string()],
         };
         let names = plan.trials.iter().map(named).collect();
-        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
+        let board = Board::default();
+        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents), board.clone());
         let endpoints = Endpoints::default();
         for base in plan.config.agents.iter().filter_map(agent::base) {
             endpoints.of(&base);
@@ -168,6 +171,7 @@ impl Job {
             began: HashMap::new(),
             policy,
             wishes,
+            board,
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
             begin: Instant::now(),
@@ -387,6 +391,7 @@ impl Job {
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
         let desk = Desk::default();
+        let seat = self.board.sit(&planned.config.trial_name, desk.work());
         let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
         let (pauses, lost) = (self.manners.pause_clock, Vec::new());
         let attempt =
@@ -394,6 +399,7 @@ impl Job {
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;
+            drop(seat);
             // What had not begun may have failed for what a gate is about: looked at right then.
             let held = if unbegun(&result) { asker.look().await } else { None };
             Done { trial, result, held }
