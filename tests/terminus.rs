@@ -1,5 +1,5 @@
-//! The agent Terminus in containers, as `pilothouse run` starts it, against a scripted model server. The
-//! numbers in the names of tests are those of the points that a port of Harbor's Terminus-2 has to hold.
+//! The agent Terminus as `pilothouse run` starts it, against a scripted model server: in scratch directories
+//! of this machine, and in containers where it is about them. The numbers in the names of tests are those of the points that a port of Harbor's Terminus-2 has to hold.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -40,9 +40,9 @@ use yard::{IMAGE, Yard};
 /// The key of all jobs here.
 pub const SECRET: &str = "sk-terminus-0123456789abcdef";
 /// Passes where the answer is 42.
-pub const CHECK: &str = "[ \"$(cat /app/answer)\" = 42 ] && r=1 || r=0; echo $r > /logs/verifier/reward.txt";
+pub const CHECK: &str = "[ \"$(cat ${APP_DIR:-/app}/answer)\" = 42 ] && r=1 || r=0; echo $r > ${LOGS_DIR:-/logs}/verifier/reward.txt";
 /// Writes the answer.
-pub const SOLVE: (&str, f64) = ("mkdir -p /app; echo 42 > /app/answer\n", 0.3);
+pub const SOLVE: (&str, f64) = ("mkdir -p ${APP_DIR:-/app} && cd ${APP_DIR:-/app} && echo 42 > answer\n", 0.4);
 
 /// An answer in the format.
 pub fn turn(analysis: &str, plan: &str, commands: &[(&str, f64)], complete: bool) -> String {
@@ -74,6 +74,7 @@ pub struct Play {
     args: Vec<String>,
     context: Option<u64>,
     key: Option<String>,
+    inside: bool,
     files: Vec<(String, String)>,
 }
 
@@ -86,6 +87,11 @@ impl Play {
     pub fn timed(mut self, name: &str, answers: Vec<Answer>, toml: &str) -> Play {
         self.acts.push((name.to_string(), answers, toml.to_string()));
         self
+    }
+
+    /// In containers.
+    pub fn inside(self) -> Play {
+        Play { inside: true, ..self }
     }
 
     /// Another file of a task.
@@ -109,10 +115,11 @@ impl Play {
         Play { context: Some(tokens), ..self }
     }
 
-    /// The server, the tasks and what plays them; None, said aloud, where there is no engine.
+    /// The server, the tasks and what plays them; None, said aloud, where there is no engine and one is
+    /// needed.
     pub fn ready(self) -> Option<(ModelServer, Yard, Command)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        if let Err(why) = runtime.block_on(yard::engine()) {
+        if let Some(why) = Some(self.inside).filter(|i| *i).and_then(|_| runtime.block_on(yard::engine()).err()) {
             support::skipped(&format!("in containers: {why}"));
             return None;
         }
@@ -124,7 +131,7 @@ impl Play {
         let mut yard = Yard::new();
         let mut plays = HashMap::new();
         for (name, answers, toml) in self.acts {
-            let image = if toml.contains("[environment]") { "" } else { IMAGE };
+            let image = if toml.contains("[environment]") || !self.inside { "" } else { IMAGE };
             yard = yard.task(&name, "exit 1", CHECK, &format!("{toml}\n{image}"));
             let told = format!("[tb:{name}] Write 42 into /app/answer.\n");
             fs::write(yard.tasks.last().unwrap().join("instruction.md"), told).unwrap();
@@ -149,6 +156,9 @@ impl Play {
         let base = format!("api_base={}", server.base());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
         command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job"]);
+        if !self.inside {
+            command.args(["-e", "local"]);
+        }
         if !self.args.contains(&"-n".to_string()) {
             command.args(["-n", "12"]);
         }

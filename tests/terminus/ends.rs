@@ -10,7 +10,7 @@ use support::model_server::Fault;
 
 #[test]
 fn points_28_31_41_failures_have_their_kinds() {
-    let first = || types(&[("mkdir -p /app\n", 0.1)]);
+    let first = || types(&[("echo begun\n", 0.1)]);
     let oops = Answer::error(500, "The server had an error.", "server_error", json!("internal_error"));
     let odd = Answer::error(400, "Input length 5 exceeds the weather.", "invalid_request_error", json!(400));
     let long = types(&[]).thinking(&"hmm ".repeat(2000)).rate(50.0);

@@ -13,6 +13,7 @@ fn points_43_44_45_places_are_as_tasks_want_them() {
     let reward = |check: &str| format!("#!/bin/sh\n{check} && r=1 || r=0; echo $r > /logs/verifier/reward.txt\n");
     let rm = "RUN rm -f /bin/bash /usr/bin/bash /usr/bin/tmux /usr/bin/asciinema /usr/local/bin/asciinema";
     let play = Play::default()
+        .inside()
         .timed("who", who, "[agent]\nuser = \"nobody\"")
         .file("who/tests/test.sh", &reward("[ \"$(cat /tmp/who)\" = nobody ]"))
         .timed("plain", plain, "[environment]\nallow_internet = false")

@@ -156,17 +156,9 @@ fn agent(a: &AgentConfig, more: &[String], at: &str, list: &mut List) {
             list.when(true, format!("{at}.name: {name}"), "no agents written in Python");
         }
         Some(name) => {
-<<<<<<< HEAD
-            list.when(
-                !AGENTS.contains(&name),
-                format!("{at}.name: {name}"),
-                "only oracle, nop, scripted and terminus-2 so far",
-            );
-=======
             let known = AGENTS.contains(&name) || more.iter().any(|more| more == name);
             let why = "only oracle, nop, scripted, terminus-2, and those that a file describes (mini-swe-agent)";
             list.when(!known, format!("{at}.name: {name}"), why);
->>>>>>> main
         }
         None => {}
     }
