@@ -21,6 +21,8 @@ mod gates;
 mod load;
 #[path = "support/daemon.rs"]
 mod own_engine;
+#[path = "steer/preflight.rs"]
+mod preflight;
 #[path = "steer/screens.rs"]
 mod screens;
 mod support;

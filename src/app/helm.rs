@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::job::verdict::{Outage, Word};
+use crate::job::work::Work;
 use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
 pub use crate::requeue::plan::{Ask, Plan, Prepared};
 use crate::requeue::{Terms, Wanted};
@@ -385,6 +386,8 @@ pub enum News {
     Crew(Crew),
     /// Nothing begins for these; none: everything is well.
     Shut(Vec<Shut>),
+    /// What changed of what trials at work do, by name; None: not at work any more.
+    Work(Vec<(Arc<str>, Option<Work>)>),
     /// Where the models of its agents are served, as the owner has it.
     Endpoints(Vec<Where>),
     /// What a probe found, or why there was none.

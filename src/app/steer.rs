@@ -19,6 +19,7 @@ use super::overlay::Overlay;
 use super::rows::{Outcome, Row, RowId};
 use super::triage;
 use super::update::notice;
+use super::works::{self, Works};
 use crate::job::{Job, JobKey, Phase, StateKind, TrialKey, time};
 use crate::serving::Severity;
 use ask::{Ask, Asking};
@@ -35,6 +36,8 @@ pub struct Steer {
     pub crew: Option<Crew>,
     /// Why nothing begins, as last heard.
     pub shut: Vec<Shut>,
+    /// What its trials say that they do.
+    pub works: Works,
     /// Who steers.
     pub hand: Hand,
     /// Where the models of the job are served, as last heard.
@@ -258,7 +261,8 @@ fn detach(model: &mut Model) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Puts what holds everything up before all else that needs a person.
+/// Puts what holds everything up before all else that needs a person, and calls that go on and on among
+/// the rest.
 pub fn attention(model: &mut Model) {
     let now = model.now;
     let text = |shut: &Shut| {
@@ -274,7 +278,8 @@ pub fn attention(model: &mut Model) {
         }
     };
     let shut: Vec<Attention> = model.steer.shut.iter().map(text).collect();
-    model.derived.of_jobs.splice(0..0, shut);
+    let long = works::attention(model);
+    model.derived.of_jobs.splice(0..0, shut.into_iter().chain(long));
 }
 
 fn slots(model: &mut Model, more: bool) -> Vec<Effect> {
@@ -368,8 +373,10 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             }
             Vec::new()
         }
+        News::Work(changes) => works::take(model, changes),
         News::Unlinked => {
             model.steer.crew = None;
+            model.steer.works.clear();
             model.steer.hand = Hand::Nobody;
             model.steer.shut.clear();
             model.steer.endpoints.clear();
@@ -382,6 +389,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             Vec::new()
         }
         News::Over(over) => {
+            model.steer.works.clear();
             model.stale = true;
             stop::over(model, over)
         }

@@ -81,7 +81,7 @@ pub struct Run {
     /// Run one trial first; stop when it fails for its surroundings or the config
     #[arg(long, help_heading = "Job")]
     pub smoke: bool,
-    /// Begin without a look at engine, images and disk
+    /// Begin without a look at engine, images, disk and the agents' models
     #[arg(long, help_heading = "Job")]
     pub no_preflight: bool,
     /// Begin nothing while less than GIB GiB are free where the job dir, or Docker's data, is; 0: never

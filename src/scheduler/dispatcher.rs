@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::adaptive::{Adapted, of_surroundings};
 use super::agents::Pool;
+use super::board::Board;
 use super::control::{Control, Named, Wanted, Wishes, control};
 use super::disk::Disk;
 use super::gate::{Floor, Gate, Turned};
@@ -24,7 +25,7 @@ use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
 use crate::job::Stamp;
-use crate::model::endpoint::Endpoints;
+use crate::model::endpoint::{Endpoints, Standing};
 
 /// Why a job could not go on. Its trials were stopped; it can be resumed when the cause is gone.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,7 @@ pub struct Job {
     began: HashMap<usize, Duration>,
     policy: Policy,
     wishes: Wishes,
+    board: Board,
     beat: Duration,
     begin: Instant,
     work: JoinSet<Done>,
@@ -123,13 +125,7 @@ impl Job {
         Ok(Job::of(plan, agents, writer, who, places))
     }
 
-    fn of(
-        plan: Plan,
-        agents: Agents,
-        writer: JobWriter,
-        who: &Claimant,
-        places: Arc<dyn Places>,
-    ) -> (Job, Control) {
+    fn of(plan: Plan, agents: Agents, writer: JobWriter, who: &Claimant, places: Arc<dyn Places>) -> (Job, Control) {
         let config = &plan.config;
         let retry = &config.retry;
         let rules = RetryConfig {
@@ -153,7 +149,8 @@ impl Job {
             task: [t.task.name.clone(), t.task.short_name().to_string()],
         };
         let names = plan.trials.iter().map(named).collect();
-        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
+        let board = Board::default();
+        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents), board.clone());
         let endpoints = Endpoints::default();
         for base in plan.config.agents.iter().filter_map(agent::base) {
             endpoints.of(&base);
@@ -174,6 +171,7 @@ impl Job {
             began: HashMap::new(),
             policy,
             wishes,
+            board,
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
             begin: Instant::now(),
@@ -214,6 +212,7 @@ impl Job {
         places.insert(0, (self.plan.dir(), "where the job dir is".to_string()));
         let floor = Floor { bytes: self.manners.disk_floor, places };
         let mut health = Health::begin(Arc::clone(&self.places), floor);
+        let mut standings: Vec<_> = self.endpoints.all().iter().map(|(_, endpoint)| endpoint.changes()).collect();
         loop {
             let now = self.begin.elapsed();
             if std::mem::take(&mut self.distrust) {
@@ -255,6 +254,11 @@ impl Job {
                     for (gate, why) in seen.gates {
                         self.turn(gate, why.as_deref()).await;
                     }
+                }
+                () = any_changed(&mut standings) => {
+                    // Whoever closed it: nothing begins that would have to wait for it.
+                    let why = self.endpoints.all().iter().find_map(|(_, endpoint)| endpoint.now().closed);
+                    self.turn(Gate::Endpoint, why.as_deref()).await;
                 }
                 () = self.moved.notified() => {}
                 () = sleep(wake) => {}
@@ -387,6 +391,7 @@ impl Job {
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
         let desk = Desk::default();
+        let seat = self.board.sit(&planned.config.trial_name, desk.work());
         let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
         let (pauses, lost) = (self.manners.pause_clock, Vec::new());
         let attempt =
@@ -394,6 +399,7 @@ impl Job {
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;
+            drop(seat);
             // What had not begun may have failed for what a gate is about: looked at right then.
             let held = if unbegun(&result) { asker.look().await } else { None };
             Done { trial, result, held }
@@ -502,6 +508,24 @@ impl Job {
             self.check(noted);
         }
     }
+}
+
+/// Ends when one of these endpoints stands differently than when it was last looked at.
+async fn any_changed(standings: &mut [watch::Receiver<Standing>]) {
+    let each = standings.iter_mut().map(|standing| {
+        Box::pin(async {
+            // An endpoint lives as long as the job.
+            if standing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    });
+    let mut each: Vec<_> = each.collect();
+    std::future::poll_fn(move |context| {
+        let changed = each.iter_mut().any(|one| one.as_mut().poll(context).is_ready());
+        if changed { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }
 
 /// Whether an attempt failed before its environment stood: nothing of its work had begun.

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::agents::Pool;
 use super::disk::Disk;
-use super::outage::{self, Lost};
 use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
+use super::outage::{self, Lost};
 use super::part::Part;
 use super::plan::PlannedTrial;
 use super::start::{healthy, start};
@@ -24,8 +24,8 @@ use crate::harbor::write::result::{
     AgentInfo, ModelInfo, StepResult, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
 };
 use crate::harbor::write::{Folder, Scrub, ids};
-use crate::model::endpoint::Endpoint;
 use crate::job::Stamp;
+use crate::model::endpoint::Endpoint;
 
 /// Harbor's limit for the setup of an agent, in seconds.
 const SETUP_SEC: f64 = 360.0;
@@ -345,7 +345,7 @@ impl Attempt {
             config: config.clone(),
             agent_info: AgentInfo {
                 name: self.agent.name().to_string(),
-                version: self.agent.version().to_string(),
+                version: self.desk.version().unwrap_or_else(|| self.agent.version().to_string()),
                 model_info: config.agent.model_name.as_deref().map(ModelInfo::parse),
             },
             agent_result: trial.agent_result,

@@ -20,11 +20,12 @@ mod series;
 pub mod source;
 mod state;
 mod tail;
+pub mod thinking;
 mod thresholds;
 mod types;
 
 pub use reach::Away;
 pub use series::Track;
 pub use state::{Arithmetic, Calm, Field, LogLine, Reading, Replica, RouterView, Server, Serving, SourceView};
-pub use thresholds::{Thresholds, ThresholdsError};
+pub use thresholds::{Thinking, Thresholds, ThresholdsError};
 pub use types::*;

@@ -100,13 +100,8 @@ impl Diary {
                 (format!("{name}-summarization-{kind}"), format!("{session}-summarization-{number}-{kind}"), about)
             }
         };
-        let agent = Agent {
-            name,
-            version: (*version).to_string(),
-            model_name: Some(model.clone()),
-            extra,
-            ..Agent::default()
-        };
+        let agent =
+            Agent { name, version: (*version).to_string(), model_name: Some(model.clone()), extra, ..Agent::default() };
         Head { session_id: Some(session), agent, ..Head::default() }
     }
 

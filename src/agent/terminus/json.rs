@@ -437,7 +437,10 @@ mod tests {
 
     #[test]
     fn what_python_reads_is_read() {
-        assert_eq!(read("[1.5e3, -0, 1e999]"), Ok(Json::List(vec![1500.0, 0.0, f64::INFINITY].into_iter().map(Json::Number).collect())));
+        assert_eq!(
+            read("[1.5e3, -0, 1e999]"),
+            Ok(Json::List(vec![1500.0, 0.0, f64::INFINITY].into_iter().map(Json::Number).collect()))
+        );
         assert!(matches!(read("NaN"), Ok(Json::Number(n)) if n.is_nan()));
         assert_eq!(read("-Infinity"), Ok(Json::Number(f64::NEG_INFINITY)));
         assert_eq!(read("\"\\ud83d\\ude00 \\ud83d\""), Ok(Json::Text("\u{1f600} \u{fffd}".into())));

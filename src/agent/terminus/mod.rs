@@ -196,7 +196,9 @@ impl Terminus {
             wrong.push("no model: name it with -m openai/NAME".to_string());
         } else if !config.skip_model_parsing && !PROVIDERS.iter().any(|provider| model.starts_with(provider)) {
             let shown = crate::job::text::clean(&model);
-            wrong.push(format!("model {shown}: only openai/NAME and hosted_vllm/NAME, at a server that speaks OpenAI's protocol"));
+            wrong.push(format!(
+                "model {shown}: only openai/NAME and hosted_vllm/NAME, at a server that speaks OpenAI's protocol"
+            ));
         }
         if let Some(format) = config.model_api_format.as_deref().filter(|format| *format != "openai_chat_completions") {
             let shown = crate::job::text::clean(format);
@@ -285,6 +287,11 @@ impl Terminus {
         about
     }
 
+    /// Its name: Harbor's only where it is Harbor's.
+    fn known_as(&self) -> &'static str {
+        if self.deviations().is_empty() { NAME } else { OWN_NAME }
+    }
+
     /// The agent at its desk.
     async fn begin<'a>(&'a self, stage: &'a Stage<'a>) -> Result<Run<'a>, Raised> {
         let session = self.options.session_id.clone().unwrap_or_else(|| {
@@ -322,8 +329,8 @@ impl Terminus {
         }
         extra.insert("pilothouse".into(), self.about().into());
         let author = Author {
-            name: self.name(),
-            version: self.version(),
+            name: self.known_as(),
+            version: VERSION,
             model: self.model.clone(),
             session: session.clone(),
             extra,
@@ -384,11 +391,11 @@ impl Terminus {
 }
 
 impl Agent for Terminus {
-    fn name(&self) -> &'static str {
-        if self.deviations().is_empty() { NAME } else { OWN_NAME }
+    fn name(&self) -> &str {
+        self.known_as()
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         VERSION
     }
 

@@ -469,7 +469,9 @@ pub fn address(text: &str) -> Result<String, String> {
     match host {
         None => Err(format!("{text}: an address such as http://127.0.0.1:30000/v1")),
         Some(host) if host.contains('@') => Err("no user or password in an address".to_string()),
-        Some(_) if text.chars().any(|c| c.is_whitespace() || c.is_control()) => Err("a blank in an address".to_string()),
+        Some(_) if text.chars().any(|c| c.is_whitespace() || c.is_control()) => {
+            Err("a blank in an address".to_string())
+        }
         Some(_) => Ok(text.to_string()),
     }
 }
@@ -514,9 +516,13 @@ mod tests {
         let sampling = &options.sampling;
         assert_eq!((sampling.temperature, sampling.top_p, sampling.max_tokens), (Some(0.1), Some(0.95), Some(100)));
         assert_eq!(sampling.headers["X-A"], "b");
-        let body = json!({"seed": 1, "session_id": "s-1", "top_k": 20, "chat_template_kwargs": {"enable_thinking": false}});
+        let body =
+            json!({"seed": 1, "session_id": "s-1", "top_k": 20, "chat_template_kwargs": {"enable_thinking": false}});
         assert_eq!(Value::Object(sampling.extra_body.clone()), body);
-        assert_eq!((options.call_timeout, options.max_input, options.max_output), (Some(7200.0), Some(32768), Some(8192)));
+        assert_eq!(
+            (options.call_timeout, options.max_input, options.max_output),
+            (Some(7200.0), Some(32768), Some(8192))
+        );
         assert_eq!(options.prices, Prices { input: 1e-6, cached: None, output: 2e-6 });
         assert_eq!(options.deviations().len(), 2);
         assert_eq!(of(json!({"episodes": 3, "max_episodes": 4})).unwrap().max_turns, Some(4));

@@ -248,7 +248,8 @@ fn order(content: &str) -> Option<Notice> {
     }
     let mut found = expected.clone();
     found.sort_unstable();
-    let words = |fields: &[(usize, &str)]| fields.iter().map(|(_, field)| *field).collect::<Vec<_>>().join(" \u{2192} ");
+    let words =
+        |fields: &[(usize, &str)]| fields.iter().map(|(_, field)| *field).collect::<Vec<_>>().join(" \u{2192} ");
     Some(Notice::Order { found: words(&found), expected: words(&expected) })
 }
 
@@ -276,7 +277,8 @@ fn read_commands(list: &[Json], warnings: &mut Vec<Notice>) -> Result<Vec<Comman
             }
         };
         let unknown = fields.iter().map(|(name, _)| name.as_str());
-        let unknown: Vec<&str> = unknown.filter(|name| !["keystrokes", "duration"].contains(name)).take(NAMES).collect();
+        let unknown: Vec<&str> =
+            unknown.filter(|name| !["keystrokes", "duration"].contains(name)).take(NAMES).collect();
         if !unknown.is_empty() {
             warnings.push(Notice::UnknownFields { n, fields: unknown.join(", ") });
         }
@@ -351,20 +353,20 @@ mod tests {
         assert_eq!(odd.warnings, [Notice::AnalysisNoText, Notice::PlanNoText]);
         assert_eq!((odd.analysis.as_str(), odd.plan.as_str()), ("", "[\"x\",1]"));
         let plan_first = parse(r#"{"plan": "p", "commands": [], "analysis": "a"}"#);
-        let (found, expected) = ("plan \u{2192} commands \u{2192} analysis", "analysis \u{2192} plan \u{2192} commands");
+        let (found, expected) =
+            ("plan \u{2192} commands \u{2192} analysis", "analysis \u{2192} plan \u{2192} commands");
         assert_eq!(plan_first.warnings, [Notice::Order { found: found.into(), expected: expected.into() }]);
         assert!(clean(&parse(r#"{"analysis": "a", "plan": "p", "commands": [], "other": 1}"#)));
-        assert_eq!(
-            parse(r#"{"plan": "p"}"#).error,
-            Some(Notice::Missing { fields: "analysis, commands".into() })
-        );
+        assert_eq!(parse(r#"{"plan": "p"}"#).error, Some(Notice::Missing { fields: "analysis, commands".into() }));
         let invalid = parse("{\"analysis\": nothing}");
         let Some(Notice::InvalidJson { content: Content::Whole(whole), .. }) = &invalid.error else {
             unreachable!("{invalid:?}")
         };
         assert_eq!(whole, "{\"analysis\": nothing}");
         let long = parse(&format!("{{\"analysis\": nothing, \"é\": \"{}\"}}", "é".repeat(300)));
-        assert!(matches!(&long.error, Some(Notice::InvalidJson { content: Content::Begin(b), .. }) if b.chars().count() == 100));
+        assert!(
+            matches!(&long.error, Some(Notice::InvalidJson { content: Content::Begin(b), .. }) if b.chars().count() == 100)
+        );
     }
 
     #[test]

@@ -457,7 +457,11 @@ mod tests {
         let said = own.feedback(&parse("{\"a\": 'b'}")).unwrap();
         assert!(said.contains("a value is missing, line 1 column 7. It is: '{\"a\": \\'b\\'}'"), "{said}");
         let long = own.too_long(Some(8192), &[Notice::NoObject]);
-        assert!(long.contains("longer than 8192 tokens") && long.ends_with("\n- no object with a beginning and an end was found"), "{long}");
+        assert!(
+            long.contains("longer than 8192 tokens")
+                && long.ends_with("\n- no object with a beginning and an end was found"),
+            "{long}"
+        );
         assert!(own.too_long(None, &[]).ends_with("several turns."));
     }
 

@@ -75,8 +75,9 @@ pub(super) struct Turn {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.stage.desk.report(self.result());
         self.diary.end(&self.sums);
+        self.sums.notes.extend(self.diary.faults());
+        self.stage.desk.report(self.result());
         self.stage.desk.tell(|work| work.doing = Doing::Done);
     }
 }
@@ -89,7 +90,8 @@ impl Run<'_> {
     }
 
     /// Tells what has been used so far, to those who watch and to the trial.
-    pub(super) fn account(&self) {
+    pub(super) fn account(&mut self) {
+        self.sums.notes.extend(self.diary.faults());
         let lost = self.sums.lost(&self.meter.totals());
         let (tokens, context) = (tell::tokens(&self.sums.all(), lost), (self.context(), self.limit));
         self.stage.desk.tell(|work| {
@@ -172,8 +174,7 @@ impl Run<'_> {
         };
         self.pending = parsed.complete;
         let (analysis, plan) = (&*parsed.analysis, &*parsed.plan);
-        let whole =
-            Done { analysis, plan, commands: &commands, complete: parsed.complete, observation: &observation };
+        let whole = Done { analysis, plan, commands: &commands, complete: parsed.complete, observation: &observation };
         steps.push(self.diary.episode(episode, &whole, &said));
         self.diary.write(steps, &self.sums).await;
         Ok((alive && !done).then_some(observation))
@@ -190,11 +191,7 @@ impl Run<'_> {
         tokens.cached = less(now.cached, before.cached);
         tokens.reasoning = less(now.reasoning, before.reasoning);
         let reply = turn.reply.as_ref();
-        Said {
-            model: reply.and_then(|r| r.model.clone()),
-            reasoning: reply.and_then(|r| r.reasoning.clone()),
-            tokens,
-        }
+        Said { model: reply.and_then(|r| r.model.clone()), reasoning: reply.and_then(|r| r.reasoning.clone()), tokens }
     }
 
     /// A call of the model.
@@ -347,8 +344,11 @@ impl Run<'_> {
                 if left <= LOOK {
                     break;
                 }
-                // A container that is gone is told of at once.
-                self.terminal(async |session| session.standing().await).await?;
+                // A container that is gone is told of at once; without a shell there is nothing to wait for.
+                let standing = self.terminal(async |session| session.standing().await).await?;
+                if matches!(standing, Standing::Ended(Some(_))) && self.ends + 1 >= self.lives() {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

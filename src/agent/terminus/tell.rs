@@ -82,6 +82,7 @@ pub async fn ask(
     let (retries, spent) = (work.lock().unwrap_or_else(PoisonError::into_inner).retries, meter.clone());
     let first: Mutex<Option<Stamp>> = Mutex::new(None);
     let before = meter.totals().retries;
+    let name = client.options().rids.then(|| rid.to_string());
     let told = move |doing: &Doing| {
         if let (Doing::Model(call), Some(most)) = (doing, cuts.thinking)
             && call.reasoning > most
@@ -91,7 +92,13 @@ pub async fn ask(
             over.1.notify_one();
         }
         tell(&shown, |work| {
-            work.retries = retries + spent.totals().retries.saturating_sub(before);
+            let again = spent.totals().retries.saturating_sub(before);
+            work.retries = retries + again;
+            // The name of this try, as the client gives it.
+            work.rid = name.as_ref().filter(|_| matches!(doing, Doing::Model(_))).map(|name| match again {
+                0 => name.clone(),
+                _ => format!("{name}-{}", again + 1),
+            });
             match doing {
                 Doing::Model(call) => {
                     let mut first = first.lock().unwrap_or_else(PoisonError::into_inner);

@@ -49,8 +49,7 @@ pub struct Found {
 }
 
 /// Looks what is at an address: lists, asks for one short answer. Errors in words, safe to show.
-pub type Prober =
-    Arc<dyn Fn(Ask) -> Pin<Box<dyn Future<Output = Result<Found, String>> + Send>> + Send + Sync>;
+pub type Prober = Arc<dyn Fn(Ask) -> Pin<Box<dyn Future<Output = Result<Found, String>> + Send>> + Send + Sync>;
 
 struct Kept {
     at: Instant,

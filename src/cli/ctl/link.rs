@@ -9,6 +9,7 @@ use tokio::sync::mpsc::Sender as News_;
 
 use super::client::{self, Line};
 use super::wire::{Answer, Endpoint, Op, Request, State, tame};
+use super::works;
 use crate::app::helm::{Crew, Hand, Helm, News, Order, Over, Shut, Stopping};
 use crate::cli::desk::Desk;
 use crate::harbor::write::lease::LEASE;
@@ -163,6 +164,9 @@ fn tell(answer: Answer, news: &News_<News>) -> Option<()> {
             (false, Some(who)) => Hand::Other(tame(who)),
             (false, None) => Hand::Nobody,
         }))?;
+    }
+    if let Some(work) = works::news(&answer) {
+        send(work)?;
     }
     for line in &answer.said {
         send(News::Told(tame(line)))?;

@@ -13,15 +13,17 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, broadcast, oneshot};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
 use super::endpoint::Movable;
 use super::helm::{HelmOf, OWNER};
 use super::place;
 use super::scribe::Scribe;
 use super::wire::{self, Answer, Gate, LONGEST, Op, Probe, Request, State};
+use super::works;
 use crate::job::text::clean;
 use crate::journal::{MOVED, Note};
+use crate::scheduler::board::Reader;
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Standing, Status};
 
@@ -231,6 +233,7 @@ enum Wake {
     Status(bool),
     Helm,
     Told(Option<String>),
+    Look,
 }
 
 impl Talk {
@@ -264,6 +267,9 @@ impl Talk {
         let mut status = self.ship.control.status();
         let mut helm = self.ship.helm.changes();
         let mut lines = self.ship.helm.lines();
+        let mut board = Reader::new(self.ship.control.board());
+        let mut looks = tokio::time::interval(works::PACE);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut over = false;
         let mut said = Vec::new();
         // What was read of a line stays here when something else comes first.
@@ -290,17 +296,26 @@ impl Talk {
             if !matches!(sent, Ok(Ok(()))) || over {
                 break;
             }
-            let wake = tokio::select! {
-                line = heard.recv() => Wake::Line(line),
-                changed = status.changed() => Wake::Status(changed.is_ok()),
-                _ = helm.changed() => Wake::Helm,
-                told = lines.recv() => match told {
-                    Ok(line) => Wake::Told((line.by != self.number).then_some(line.text)),
-                    Err(broadcast::error::RecvError::Lagged(n)) => Wake::Told(Some(format!("{n} lines were missed"))),
-                    Err(broadcast::error::RecvError::Closed) => Wake::Told(None),
-                },
+            let wake = loop {
+                let wake = tokio::select! {
+                    line = heard.recv() => Wake::Line(line),
+                    changed = status.changed() => Wake::Status(changed.is_ok()),
+                    _ = helm.changed() => Wake::Helm,
+                    told = lines.recv() => match told {
+                        Ok(line) => Wake::Told((line.by != self.number).then_some(line.text)),
+                        Err(broadcast::error::RecvError::Lagged(n)) => Wake::Told(Some(format!("{n} lines were missed"))),
+                        Err(broadcast::error::RecvError::Closed) => Wake::Told(None),
+                    },
+                    _ = looks.tick() => Wake::Look,
+                };
+                match wake {
+                    Wake::Look if works::tell(&mut writer, &mut board, PATIENCE).await => {}
+                    wake => break wake,
+                }
             };
             match wake {
+                // The other end does not take it.
+                Wake::Look => break,
                 Wake::Line(None) => break,
                 Wake::Line(Some(line)) => {
                     let answer = match wire::read(&line) {
@@ -390,6 +405,11 @@ impl Ship {
         if request.op == Op::Status {
             return Answer { status: Some(self.whole_state()), ..Answer::done(Vec::new()) };
         }
+        if request.op == Op::Work {
+            let status = self.state(&self.control.status().borrow().clone());
+            let work = works::all(&self.control.board());
+            return Answer { status: Some(status), work, ..Answer::done(Vec::new()) };
+        }
         if request.op == Op::Take {
             if !watches {
                 return Answer::not("only one who watches can take the helm");
@@ -449,7 +469,7 @@ impl Ship {
             (now.running + now.waiting, now.queued)
         };
         let (taken, subjects, said) = match op {
-            Op::Status | Op::Watch | Op::Take | Op::Endpoint { .. } => return Err("not here".to_string()),
+            Op::Status | Op::Watch | Op::Take | Op::Work | Op::Endpoint { .. } => return Err("not here".to_string()),
             Op::Pause => {
                 (control.pause(), vec![], format!("paused: nothing begins, {running} at work go on, {queued} wait"))
             }
@@ -499,7 +519,11 @@ impl Ship {
                 (control.first(&places), names, said)
             }
         };
-        if taken { Ok(Done { subjects, said: vec![said], ..Done::default() }) } else { Err("too late: it has ended".to_string()) }
+        if taken {
+            Ok(Done { subjects, said: vec![said], ..Done::default() })
+        } else {
+            Err("too late: it has ended".to_string())
+        }
     }
 
     /// Probes an address, and moves an endpoint there; None: that is not asked for.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::app::helm::{Order, Probed, Where};
 use crate::job::text::{clean, mask_secrets, strip_ansi};
+use crate::report::work::WorkJson;
 
 /// The version of the lines.
 pub const VERSION: u32 = 1;
@@ -22,8 +23,10 @@ const WORDS: usize = 400;
 pub enum Op {
     /// How it stands.
     Status,
-    /// How it stands, now and at every change.
+    /// How it stands, now and at every change, and what trials at work do.
     Watch,
+    /// What trials at work do.
+    Work,
     /// The one who watches steers from now on.
     Take,
     /// Begin nothing until it is resumed.
@@ -73,6 +76,7 @@ impl Op {
         match self {
             Op::Status => "status",
             Op::Watch => "watch",
+            Op::Work => "work",
             Op::Take => "take",
             Op::Pause => "pause",
             Op::Resume => "resume",
@@ -188,12 +192,7 @@ impl Probe {
     /// As a screen has it.
     pub fn shown(&self) -> Probed {
         let all = |lines: &[String]| lines.iter().map(|line| tame(line)).collect();
-        Probed {
-            url: tame(&self.url),
-            now: tame(&self.now),
-            found: all(&self.found),
-            problems: all(&self.problems),
-        }
+        Probed { url: tame(&self.url), now: tame(&self.now), found: all(&self.found), problems: all(&self.problems) }
     }
 }
 
@@ -244,7 +243,7 @@ pub struct State {
 }
 
 /// An answer, or news after `watch`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Answer {
     /// [`VERSION`].
     pub v: u32,
@@ -259,6 +258,12 @@ pub struct Answer {
     /// How the job stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<State>,
+    /// What trials at work do; after `watch` those of which something changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<WorkJson>,
+    /// Trials that are not at work any more; after `watch`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
     /// What a probe found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe: Option<Probe>,

@@ -222,6 +222,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
             super::descriptors::engine(Path::new(socket), slots, &terms.tell).await;
         }
         super::preflight::disk(&plan.dir(), &terms.tell)?;
+        super::preflight::model::look(&plan, &terms.tell).await?;
         if let Some(engine) = &engine {
             image = super::preflight::docker(engine, &plan, &terms.tell).await?;
         }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use super::detach;
 use super::headless::{self, Ears, Output, Stops, resume_words};
@@ -21,9 +22,11 @@ use crate::app::runtime::{Left, Steering};
 use crate::cli::ctl::helm::{self, OWNER};
 use crate::cli::ctl::server::Ship;
 use crate::cli::ctl::wire::{Endpoint, Op, Request};
+use crate::cli::ctl::works;
 use crate::cli::desk::Desk;
 use crate::cli::servers::Servers;
 use crate::cli::{Common, attach};
+use crate::scheduler::board::Reader;
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Status};
 
@@ -204,6 +207,9 @@ impl Bridge {
         let (mut inbox, mut tell_ended, mut abort) = (Some(inbox), Some(tell_ended), Some(abort));
         let mut status = Some(self.control.status());
         let (mut hands, mut lines) = (self.ship.helm.changes(), self.ship.helm.lines());
+        let mut board = Reader::new(self.control.board());
+        let mut looks = tokio::time::interval(works::PACE);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let hand = hands.borrow_and_update().clone();
         self.say(News::Hand(shown(hand))).await;
         if let Some(status) = &mut status {
@@ -220,6 +226,12 @@ impl Bridge {
                     Some(now) => self.tell(now).await,
                     None => status = None,
                 },
+                _ = looks.tick(), if inbox.is_some() && tell_ended.is_some() => {
+                    let changes = board.changes();
+                    if !changes.is_empty() {
+                        self.say(News::Work(changes)).await;
+                    }
+                }
                 Ok(()) = hands.changed(), if inbox.is_some() => {
                     let hand = hands.borrow_and_update().clone();
                     self.say(News::Hand(shown(hand))).await;
