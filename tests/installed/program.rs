@@ -8,10 +8,13 @@ use super::{Ran, SECRET, agent, files, pilothouse, ran, tell};
 use crate::support::skipped;
 use crate::yard::{IMAGE, Yard, engine, left_of};
 
+/// A secret that the operator gives with --ae.
+const OTHER: &str = "another-secret-of-the-operator";
+
 /// Writes down what it is told and does what its task says; needs a plain `sh` and no more.
 const PROGRAM: &str = r#"#!/bin/sh
 # usage: fake LOGS MODEL EFFORT FILE
-echo "model=$2 effort=$3 key=$FAKE_KEY base=$FAKE_URL ae=$AE $(cat "$4")"
+echo "model=$2 effort=$3 key=$FAKE_KEY base=$FAKE_URL ae=$AE$AE_API_KEY $(cat "$4")"
 usage() { echo "{\"usage\": {\"in\": $1, \"cached\": $2, \"out\": $3}, \"cost\": $4}" >> "$USAGE"; }
 USAGE=$1/usage.jsonl
 mode=$(sed -n 's/.*fake:\([a-z-]*\).*/\1/p' "$4")
@@ -91,7 +94,9 @@ fn job(yard: &Yard, more: &[&str]) -> Option<Ran> {
         return None;
     }
     agent(yard, "fake", &file());
-    let args = [&["-a", "fake", "-m", "scripted/one", "--ak", "effort=high", "--ae", "AE=mine"], more].concat();
+    let key = format!("AE_API_KEY={OTHER}");
+    let args = ["-a", "fake", "-m", "scripted/one", "--ak", "effort=high", "--ae", "AE=mine", "--ae", &key];
+    let args = [&args[..], more].concat();
     let out = pilothouse(yard, &args, &[("FAKE_KEY", SECRET), ("FAKE_URL", "http://there")]);
     Some(ran(yard, &out))
 }
@@ -119,7 +124,7 @@ fn a_program_is_installed_run_and_understood() {
     // It works, and what it was told is what the operator said.
     assert_eq!(ran.end("solve"), (Some(1.0), None), "{}", ran.said);
     let printed = ran.text("solve", "fake.txt");
-    let told = "model=one effort=high key=**** base=http://there ae=mine Do it: 'fake:solve' \"$HOME\" `id`";
+    let told = "model=one effort=high key=**** base=http://there ae=mine**** Do it: 'fake:solve' \"$HOME\" `id`";
     assert!(printed.starts_with(told), "{printed}");
     assert_eq!(ran.text("solve", "installed"), "yes\n");
     assert_eq!(ran.used("solve"), [Some(300.0), Some(190.0), Some(16.0), Some(0.75)]);
@@ -173,8 +178,9 @@ fn a_program_is_installed_run_and_understood() {
     // The key is in no file; nothing is left.
     for path in files(yard.temp.path()) {
         let bytes = fs::read(&path).unwrap();
-        let found = memchr::memmem::find(&bytes, SECRET.as_bytes());
-        assert!(found.is_none(), "{}", path.display());
+        for secret in [SECRET, OTHER] {
+            assert!(memchr::memmem::find(&bytes, secret.as_bytes()).is_none(), "{}", path.display());
+        }
     }
     assert!(!ran.said.contains(SECRET), "{}", ran.said);
     let config = crate::yard::json(&yard.dir().join("config.json"));
@@ -190,6 +196,37 @@ fn its_processes_may_go_on_while_the_tests_run() {
     assert_eq!(ran.end("hang"), (Some(1.0), Some("AgentTimeoutError")), "{}", ran.said);
     assert_eq!(ran.metadata("hang")["pilothouse"]["deviations"], json!([]));
     assert_eq!(ran.used("hang")[0], Some(100.0));
+}
+
+/// Without a container: the same, where paths are what they are here.
+#[test]
+fn a_program_works_without_a_container() {
+    let passes = "[ \"$(cat \"$APP_DIR/answer\")\" = 42 ] && r=1 || r=0; echo $r > \"$LOGS_DIR/verifier/reward.txt\"";
+    let slow = "[agent]\ntimeout_sec = 1";
+    let yard = Yard::new().task("quick", "exit 1", passes, "").task("slow", "exit 1", passes, slow);
+    let text = r#"
+name = "plain"
+model = "none"
+[run]
+command = '''
+echo "$instruction" | tee "$logs/seen"
+echo 42 > "$APP_DIR/answer"
+echo "used 1,200 in and 34 out"
+case $PWD in *slow*) sleep 7004 ;; esac
+'''
+[tokens]
+file = "plain.txt"
+form = "text"
+pattern = 'used (?P<input>[\d,]+) in and (?P<output>\d+) out'
+"#;
+    agent(&yard, "plain", text);
+    let ran = ran(&yard, &pilothouse(&yard, &["-a", "plain", "-e", "local"], &[]));
+    assert_eq!(ran.end("quick"), (Some(1.0), None), "{}", ran.said);
+    assert_eq!(ran.used("quick"), [Some(1200.0), None, Some(34.0), None]);
+    assert_eq!(ran.text("quick", "seen"), "Do it.\n\n");
+    assert_eq!(ran.result("quick")["agent_info"]["version"], "unknown");
+    assert_eq!(ran.end("slow"), (Some(1.0), Some("AgentTimeoutError")), "{}", ran.said);
+    assert_eq!(ran.used("slow")[2], Some(34.0));
 }
 
 /// Installation that fails is no run: nothing is graded, and its own words are kept.

@@ -334,6 +334,7 @@ impl Installed {
         let end = self.watched(stage, &command).await?;
         let step = stage.step.name.as_deref();
         let noted = stage.ledger.note(&**stage.environment, "agent", step, &end).await;
+        stage.desk.tell(|work| work.doing = Doing::Done);
         let (mut result, mut remarks) = self.gather(stage, DURING).await?;
         remarks.extend(noted.remark());
         self.add(&mut result, &remarks, &[], Some(&noted));
@@ -423,9 +424,8 @@ impl Installed {
             instruction: stage.instruction.to_string(),
         };
         let (spec, logs, scrub) = (self.spec().clone(), Arc::clone(stage.logs), self.scrub(stage));
-        let keys: Vec<String> = self.secrets().collect();
         let (used, remarks) = apart(during, move || {
-            let mut remarks = record::mask(&spec, &logs, &keys);
+            let mut remarks = record::mask(&spec, &logs, &scrub);
             let (used, more) = record::used(&spec, &logs);
             remarks.extend(more);
             remarks.extend(record::write(&spec, &logs, &author, &used, &scrub));

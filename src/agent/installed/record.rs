@@ -21,8 +21,6 @@ pub const LARGEST: u64 = 256 << 20;
 const TOKENS: u64 = 64 << 20;
 /// Bytes of what was printed that stand in a trajectory without a record.
 const PRINTED: u64 = 10_000;
-/// Shorter keys are no keys.
-const SHORTEST_KEY: usize = 8;
 
 /// What was used so far. Unknown is None.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -93,7 +91,7 @@ pub struct Author {
     pub instruction: String,
 }
 
-/// What was used, by the files that are there now; and how much was looked at for it. Blocking.
+/// What was used, by the files that are there now, and what there is to say of them. Blocking.
 pub fn used(spec: &Spec, logs: &Folder) -> (Used, Vec<String>) {
     let mut remarks = Vec::new();
     let mut out = Used::default();
@@ -129,13 +127,14 @@ pub fn used(spec: &Spec, logs: &Folder) -> (Used, Vec<String>) {
     (out, remarks)
 }
 
-/// Takes keys out of the files that the program left: what it prints is its own, and may be one. Blocking.
-pub fn mask(spec: &Spec, logs: &Folder, keys: &[String]) -> Vec<String> {
+/// Takes what is known as secret out of the files that the program left: what it prints is its own, and may
+/// be a key. Blocking. Gives what could not be done.
+pub fn mask(spec: &Spec, logs: &Folder, scrub: &Scrub) -> Vec<String> {
     let named = spec.trajectory.iter().map(|t| &t.file).chain(spec.tokens.iter().map(|t| &t.file));
     let files: Vec<String> = named.cloned().chain([spec.output()]).collect();
     let mut remarks = Vec::new();
     for file in files {
-        if let Err(why) = mask_file(logs, &file, keys) {
+        if let Err(why) = mask_file(logs, &file, scrub.values()) {
             remarks.push(format!("{file}: {why}"));
         }
     }
@@ -143,8 +142,7 @@ pub fn mask(spec: &Spec, logs: &Folder, keys: &[String]) -> Vec<String> {
 }
 
 fn mask_file(logs: &Folder, name: &str, keys: &[String]) -> Result<(), String> {
-    // Shorter ones are everyday words.
-    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).filter(|key| key.len() >= SHORTEST_KEY).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
     let longest = keys.iter().map(|key| key.len()).max().unwrap_or(0);
     let Ok(mut file) = logs.dir().open_file(name) else { return Ok(()) };
     let (mut block, mut kept, mut found) = (vec![0; 256 * 1024], 0, false);

@@ -34,6 +34,11 @@ impl Scrub {
         Scrub::new(self.values.iter().cloned().chain(more))
     }
 
+    /// The known values, longest first: for files that are not ours, and nothing else.
+    pub(crate) fn values(&self) -> &[String] {
+        &self.values
+    }
+
     /// A text of a log or message without secrets.
     pub fn text(&self, text: &str) -> String {
         self.known(&mask_secrets(text))
