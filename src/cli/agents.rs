@@ -58,9 +58,9 @@ fn list() -> u8 {
     for name in installed::names() {
         match spec::find(&name) {
             Ok(Some(found)) => {
-                let from = match &found.origin {
+                let from = match found.origin {
                     Origin::Shipped => "shipped file".to_string(),
-                    own => own.to_string(),
+                    Origin::Own(_) => "own file".to_string(),
                 };
                 rows.push((name, from, clean(&found.spec.about).into_owned()));
             }

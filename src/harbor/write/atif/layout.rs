@@ -163,7 +163,7 @@ pub(super) fn text(value: &impl Serialize, base: usize) -> Result<String, serde_
     let mut out = Vec::new();
     let layout = Layout { base, open: Vec::new(), awaited: false };
     value.serialize(&mut serde_json::Serializer::with_formatter(&mut out, layout))?;
-    String::from_utf8(out).map_err(|e| serde::ser::Error::custom(e))
+    String::from_utf8(out).map_err(serde::ser::Error::custom)
 }
 
 #[cfg(test)]
