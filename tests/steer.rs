@@ -17,6 +17,8 @@ mod ctl;
 mod endpoint;
 #[path = "steer/gates.rs"]
 mod gates;
+#[path = "steer/load.rs"]
+mod load;
 #[path = "support/daemon.rs"]
 mod own_engine;
 #[path = "steer/preflight.rs"]

@@ -15,6 +15,7 @@ use crate::model::endpoint::Endpoint;
 use crate::model::{Client, Key, Options};
 
 mod desk;
+pub mod installed;
 mod nop;
 mod oracle;
 pub mod scripted;
@@ -60,22 +61,53 @@ pub struct Stage<'a> {
 /// Who works on a task.
 pub trait Agent: Send + Sync {
     /// Its name, as Harbor has it.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
-    /// Its version, as Harbor has it.
-    fn version(&self) -> &'static str;
+    /// Its version, as Harbor has it, unless [`Desk::version`] knows better.
+    fn version(&self) -> &str;
 
     /// Makes it ready.
     fn setup<'a>(&'a self, stage: &'a Stage<'a>) -> Work<'a, ()>;
 
     /// Works on the step until it is done.
     fn run<'a>(&'a self, stage: &'a Stage<'a>) -> Work<'a, AgentResult>;
+
+    /// Its work was cut short, and what worked on it is gone: ends what is left of it where it is, and
+    /// reports at its desk what can still be known.
+    fn settle<'a>(&'a self, _stage: &'a Stage<'a>, _cut: Cut) -> Work<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// What cut an agent's work short.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// Its time was over; the tests come next.
+    TimeUp,
+    /// The trial was stopped; its place is about to be taken down.
+    Stopped,
 }
 
 /// The agents that there are, by name.
 pub const NAMES: [&str; 5] = ["oracle", "nop", scripted::NAME, terminus::NAME, terminus::OWN_NAME];
 
-/// Whether an agent of this name asks a model.
+/// Whether there is an agent of this name: built in, or by a file of its own.
+pub fn is_known(name: &str) -> bool {
+    NAMES.contains(&name) || installed::names().iter().any(|installed| installed == name)
+}
+
+/// All names, for a message.
+pub fn all_names() -> String {
+    let installed = installed::names();
+    NAMES.into_iter().chain(installed.iter().map(String::as_str)).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether an agent of this name has settings of its own, and a way to a model.
+pub fn has_settings(name: &str) -> bool {
+    asks_a_model(name) || (!NAMES.contains(&name) && is_known(name))
+}
+
+/// Whether an agent of this name asks a model from here.
 pub fn asks_a_model(name: &str) -> bool {
     [terminus::NAME, terminus::OWN_NAME].contains(&name)
 }
@@ -90,21 +122,32 @@ pub fn of(config: &AgentConfig) -> Result<Box<dyn Agent>, Vec<String>> {
         "nop" => Ok(Box::new(Nop)),
         scripted::NAME => Ok(Box::new(Scripted)),
         name if asks_a_model(name) => Ok(Box::new(Terminus::of(config)?)),
-        _ => Err(vec![format!("only {} are", NAMES.join(", "))]),
+        _ => match installed::of(config) {
+            Some(made) => Ok(Box::new(made?)),
+            None => Err(vec![format!("only {} are", all_names())]),
+        },
     }
 }
 
 /// The key that a config's agent asks its model with, for those who must not write it.
 pub fn key(config: &AgentConfig) -> Option<String> {
-    let asks = asks_a_model(config.name.as_deref().unwrap_or_default());
-    asks.then(|| terminus::key_of(config)).flatten()
+    let name = config.name.as_deref().unwrap_or_default();
+    match asks_a_model(name) {
+        true => terminus::key_of(config),
+        // One by a file is given it where it works.
+        false if !NAMES.contains(&name) => installed::of(config)?.ok()?.secrets().next(),
+        false => None,
+    }
 }
 
 /// Where the model of a config's agent is served, by its config and this host's variables; None for one that
-/// names no address and asks none.
+/// names no address and asks none. A program that is installed asks from where it works: its address means
+/// something there.
 pub fn base(config: &AgentConfig) -> Option<String> {
-    match asks_a_model(config.name.as_deref().unwrap_or_default()) {
+    let name = config.name.as_deref().unwrap_or_default();
+    match asks_a_model(name) {
         true => Some(terminus::base_of(config)),
+        false if has_settings(name) => None,
         false => config.api_base().map(str::to_string),
     }
 }

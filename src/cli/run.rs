@@ -8,11 +8,13 @@
 //! | [`owner`] | a thread that runs the job to its end, whoever watches |
 //! | [`preflight`] | what would fail every trial is said before the first |
 //! | [`headless`] | progress lines, signals, the report, the exit code |
+//! | `descriptors` | open files for many trials at a time |
 //! | [`detach`] | the run goes on without a terminal |
 //! | [`lookout`] | looks after the endpoints of the models: closes them and the gate, opens them again |
 //! | `prober` | what is at an address that an endpoint may move to |
 //! | [`watched`] | the same job on a screen of its own, steered by keys |
 
+mod descriptors;
 pub mod detach;
 pub mod headless;
 pub mod lookout;

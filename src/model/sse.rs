@@ -7,6 +7,8 @@ use serde_json::Value;
 const LINE: usize = 16 << 20;
 /// Most lines of one event.
 const LINES: usize = 4096;
+/// Bytes kept of what is no event.
+const STRAY: usize = 4096;
 
 /// What an event says.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ pub(super) struct Events {
     is_error: bool,
     /// The first bytes that are no field of an event, to say what came instead.
     stray: Vec<u8>,
+    strayed: usize,
 }
 
 impl Events {
@@ -109,11 +112,16 @@ impl Events {
             return self.data(line, out);
         }
         let known = [&b":"[..], b"id:", b"retry:"].iter().any(|field| line.starts_with(field));
-        if !known && !self.begun && self.stray.len() < 4096 {
-            self.stray.extend_from_slice(line.get(..4096).unwrap_or(line));
+        if known || self.begun {
+            return Ok(());
+        }
+        if self.stray.len() < STRAY {
+            self.stray.extend_from_slice(line.get(..STRAY).unwrap_or(line));
             self.stray.push(b'\n');
         }
-        Ok(())
+        self.strayed += line.len();
+        // Somebody's endless page.
+        if self.strayed > LINE { Err(Garbage::Endless) } else { Ok(()) }
     }
 
     /// A document on one line is taken at once: some servers leave out the blank line after it.
@@ -221,6 +229,7 @@ mod tests {
         );
         let endless = vec![b'x'; LINE + 2];
         assert_eq!(read(&endless, 1 << 20).1, Some(Garbage::Endless));
+        assert_eq!(read(&b"<p>hello</p>\n".repeat(LINE / 8), 1 << 20).1, Some(Garbage::Endless));
         let many = b"data: [\n".repeat(LINES + 2);
         assert_eq!(read(&many, 1 << 20).1, Some(Garbage::Endless));
         let (mut events, mut out) = (Events::default(), Vec::new());

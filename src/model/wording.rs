@@ -234,10 +234,13 @@ impl Refusal {
 
 /// Text of somebody else's in an error: short, without the key and what looks like one, safe to show.
 pub(super) fn safe(text: &str, key: Option<&Key>) -> String {
-    let scrubbed = key.map_or(std::borrow::Cow::Borrowed(text), |key| key.scrub(text));
+    // Marks within a key would hide it: they go first.
+    let flat = text.replace(['\r', '\n'], " ");
+    let plain = strip_ansi(&flat);
+    let plain = clean(&plain);
+    let scrubbed = key.map_or(std::borrow::Cow::Borrowed(&*plain), |key| key.scrub(&plain));
     let masked = mask_secrets(&scrubbed);
-    let flat = masked.split_whitespace().collect::<Vec<_>>().join(" ");
-    let cleaned = clean(&strip_ansi(&flat)).into_owned();
+    let cleaned = masked.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut chars = cleaned.chars();
     let mut short: String = chars.by_ref().take(WORDS).collect();
     if chars.next().is_some() {
@@ -382,3 +385,6 @@ const LIMITS: &[&str] = &[
     "must be <=",
     "too large for model with",
 ];
+
+#[cfg(test)]
+mod tests;

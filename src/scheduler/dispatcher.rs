@@ -25,7 +25,7 @@ use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
 use crate::job::Stamp;
-use crate::model::endpoint::Endpoints;
+use crate::model::endpoint::{Endpoints, Standing};
 
 /// Why a job could not go on. Its trials were stopped; it can be resumed when the cause is gone.
 #[derive(Debug, thiserror::Error)]
@@ -212,6 +212,7 @@ impl Job {
         places.insert(0, (self.plan.dir(), "where the job dir is".to_string()));
         let floor = Floor { bytes: self.manners.disk_floor, places };
         let mut health = Health::begin(Arc::clone(&self.places), floor);
+        let mut standings: Vec<_> = self.endpoints.all().iter().map(|(_, endpoint)| endpoint.changes()).collect();
         loop {
             let now = self.begin.elapsed();
             if std::mem::take(&mut self.distrust) {
@@ -253,6 +254,11 @@ impl Job {
                     for (gate, why) in seen.gates {
                         self.turn(gate, why.as_deref()).await;
                     }
+                }
+                () = any_changed(&mut standings) => {
+                    // Whoever closed it: nothing begins that would have to wait for it.
+                    let why = self.endpoints.all().iter().find_map(|(_, endpoint)| endpoint.now().closed);
+                    self.turn(Gate::Endpoint, why.as_deref()).await;
                 }
                 () = self.moved.notified() => {}
                 () = sleep(wake) => {}
@@ -502,6 +508,24 @@ impl Job {
             self.check(noted);
         }
     }
+}
+
+/// Ends when one of these endpoints stands differently than when it was last looked at.
+async fn any_changed(standings: &mut [watch::Receiver<Standing>]) {
+    let each = standings.iter_mut().map(|standing| {
+        Box::pin(async {
+            // An endpoint lives as long as the job.
+            if standing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    });
+    let mut each: Vec<_> = each.collect();
+    std::future::poll_fn(move |context| {
+        let changed = each.iter_mut().any(|one| one.as_mut().poll(context).is_ready());
+        if changed { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
 }
 
 /// Whether an attempt failed before its environment stood: nothing of its work had begun.

@@ -10,7 +10,7 @@ use super::collect::{Wanted, collect, run_hooks};
 use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, phase_beside, stopped};
 use super::outage::Meter;
 use super::trial::Attempt;
-use crate::agent::Stage;
+use crate::agent::{Cut, Stage};
 use crate::environment::Environment;
 use crate::harbor::task::TaskStep;
 use crate::harbor::write::raised::Raised;
@@ -21,6 +21,9 @@ use crate::verifier::{Verification, verify};
 
 /// For outputs to be recovered after a stop.
 const RECOVERY: Duration = Duration::from_secs(60);
+
+/// What an agent is ended by when its time is over.
+const TIMEOUT: &str = "AgentTimeoutError";
 
 /// A trial of one step, or a step of a trial.
 #[derive(Default)]
@@ -76,7 +79,7 @@ impl Attempt {
         let base = base.or(task.config.agent_timeout(task.spec(step)));
         let (own, general) = (config.agent_timeout_multiplier, config.timeout_multiplier);
         let seconds = effective(base, config.agent.max_timeout_sec, own, general);
-        let limit = Limit { seconds, kind: "AgentTimeoutError", what };
+        let limit = Limit { seconds, kind: TIMEOUT, what };
         let agent = Arc::clone(&self.agent);
         let meter = Meter::new(self.endpoint.clone(), self.desk.work(), self.pauses);
         let stood = || meter.stood();
@@ -95,6 +98,7 @@ impl Attempt {
             }
             self.lost.push(lost);
         }
+        self.settle(&stage, &done).await;
         // What it had to say when it was cut short.
         part.agent_result = Some(self.desk.reported());
         for line in self.desk.notes().await {
@@ -109,9 +113,30 @@ impl Attempt {
         Ok(())
     }
 
+    /// Lets an agent that was cut short end what is left of its work.
+    async fn settle(&self, stage: &Stage<'_>, done: &Result<AgentResult, Raised>) {
+        let cut = match done {
+            Err(raised) if raised.is_cancelled() => Cut::Stopped,
+            Err(raised) if raised.kind == TIMEOUT => Cut::TimeUp,
+            _ => return,
+        };
+        match timeout(RECOVERY, self.agent.settle(stage, cut)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(raised)) => self.say(format!("Agent: {} {}", raised.kind, raised.message)).await,
+            Err(_) => self.say("Agent: what was left of its work was given up".to_string()).await,
+        }
+    }
+
     /// Closes the agent's terminal.
     pub(super) async fn clear_desk(&self) {
         for line in self.desk.clear().await {
+            self.say(format!("Terminal: {line}")).await;
+        }
+    }
+
+    /// Ends the recording of the agent's terminal and leaves the terminal open.
+    pub(super) async fn rest_desk(&self) {
+        for line in self.desk.rest().await {
             self.say(format!("Terminal: {line}")).await;
         }
     }

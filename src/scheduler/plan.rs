@@ -292,9 +292,6 @@ fn scripts(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String>
     if !config.agents.iter().any(plays) {
         return Vec::new();
     }
-    if config.environment.kind.as_deref() == Some("local") {
-        return vec!["agent scripted: the local environment has no terminals; use -e docker".to_string()];
-    }
     let steps = tasks.iter().flat_map(|(_, task)| task.steps.iter().map(move |step| (task, step)));
     let mut wrong: Vec<String> =
         steps.filter_map(|(task, step)| Script::of(task, step).err()).map(|e| e.to_string()).collect();
@@ -417,12 +414,12 @@ fn of_job(config: &JobConfig) -> Vec<String> {
 fn of_agent(config: &AgentConfig) -> Vec<String> {
     let name = config.name.as_deref().unwrap_or("-");
     let mut out = Vec::new();
-    if config.import_path.is_some() || !agent::NAMES.contains(&name) {
-        out.push(format!("agent {name}: only {} are", agent::NAMES.join(", ")));
+    if config.import_path.is_some() || !agent::is_known(name) {
+        out.push(format!("agent {name}: only {} are", agent::all_names()));
         return out;
     }
     let model = config.base_url.is_some() || config.model_api_key_name.is_some() || config.model_api_format.is_some();
-    let asks = agent::asks_a_model(name);
+    let asks = agent::has_settings(name);
     let asked = [
         (!config.skills.is_empty(), "skills"),
         (!config.mcp_servers.is_empty(), "MCP servers"),

@@ -345,7 +345,7 @@ impl Attempt {
             config: config.clone(),
             agent_info: AgentInfo {
                 name: self.agent.name().to_string(),
-                version: self.agent.version().to_string(),
+                version: self.desk.version().unwrap_or_else(|| self.agent.version().to_string()),
                 model_info: config.agent.model_name.as_deref().map(ModelInfo::parse),
             },
             agent_result: trial.agent_result,

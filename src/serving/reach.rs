@@ -3,7 +3,7 @@
 
 use super::source;
 use super::state::plain_url;
-use super::{DiagnosisKind, Place, Server, Serving, Severity, State};
+use super::{DiagnosisKind, Place, Server, Serving, Severity, State, Unreached};
 use crate::job::Stamp;
 use crate::job::text::{clean, mask_secrets};
 
@@ -57,6 +57,14 @@ impl Serving {
             let words = clean(&mask_secrets(words)).into_owned();
             Some(Away { since, words: format!("model server {} {words}", clean(&server.name)) })
         };
+        // A server of no known engine tells that it is back by answering at all.
+        let back = |s: &super::SourceView| {
+            let refused = matches!(s.unreached, Some(Unreached::Refused | Unreached::TimedOut));
+            s.source.server == server.name && s.is_base() && s.failures.count == 0 && s.heard.is_some() && !refused
+        };
+        if server.engine.is_none() && self.sources().iter().any(back) {
+            return None;
+        }
         match server.state() {
             State::Dead => return say(server.since(), "is gone"),
             State::Restarting => return say(server.since(), "starts again"),

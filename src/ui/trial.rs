@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use super::fit::{Piece, cut, left, piece, reward, short, spread, width};
 use super::style::Pen;
 use super::{now, pane, trial_tabs};
+use crate::app::detail::terminal;
 use crate::app::detail::timeline::{self, Lane, Timeline};
 use crate::app::detail::{Head, Speaker, Tab, TrialView, left_columns, timeline_rows};
 use crate::app::model::{Model, Room};
@@ -96,7 +97,12 @@ fn wide(
     frame: &mut Frame<'_>,
     body: Rect,
 ) {
-    let columns = left_columns(model.size.0).min(body.width);
+    let columns = match view.tab {
+        // As much of it as there is room for.
+        Tab::Terminal => terminal::beside(model.size.0),
+        _ => left_columns(model.size.0),
+    };
+    let columns = columns.min(body.width);
     let lines = timeline_lines(lanes, pen, usize::from(columns).saturating_sub(2));
     // The steps keep half of the column, however long the timeline is.
     let wanted = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);

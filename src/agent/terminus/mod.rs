@@ -287,6 +287,11 @@ impl Terminus {
         about
     }
 
+    /// Its name: Harbor's only where it is Harbor's.
+    fn known_as(&self) -> &'static str {
+        if self.deviations().is_empty() { NAME } else { OWN_NAME }
+    }
+
     /// The agent at its desk.
     async fn begin<'a>(&'a self, stage: &'a Stage<'a>) -> Result<Run<'a>, Raised> {
         let session = self.options.session_id.clone().unwrap_or_else(|| {
@@ -324,8 +329,8 @@ impl Terminus {
         }
         extra.insert("pilothouse".into(), self.about().into());
         let author = Author {
-            name: self.name(),
-            version: self.version(),
+            name: self.known_as(),
+            version: VERSION,
             model: self.model.clone(),
             session: session.clone(),
             extra,
@@ -386,11 +391,11 @@ impl Terminus {
 }
 
 impl Agent for Terminus {
-    fn name(&self) -> &'static str {
-        if self.deviations().is_empty() { NAME } else { OWN_NAME }
+    fn name(&self) -> &str {
+        self.known_as()
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         VERSION
     }
 

@@ -75,8 +75,9 @@ pub(super) struct Turn {
 
 impl Drop for Run<'_> {
     fn drop(&mut self) {
-        self.stage.desk.report(self.result());
         self.diary.end(&self.sums);
+        self.sums.notes.extend(self.diary.faults());
+        self.stage.desk.report(self.result());
         self.stage.desk.tell(|work| work.doing = Doing::Done);
     }
 }
@@ -89,7 +90,8 @@ impl Run<'_> {
     }
 
     /// Tells what has been used so far, to those who watch and to the trial.
-    pub(super) fn account(&self) {
+    pub(super) fn account(&mut self) {
+        self.sums.notes.extend(self.diary.faults());
         let lost = self.sums.lost(&self.meter.totals());
         let (tokens, context) = (tell::tokens(&self.sums.all(), lost), (self.context(), self.limit));
         self.stage.desk.tell(|work| {
@@ -342,8 +344,11 @@ impl Run<'_> {
                 if left <= LOOK {
                     break;
                 }
-                // A container that is gone is told of at once.
-                self.terminal(async |session| session.standing().await).await?;
+                // A container that is gone is told of at once; without a shell there is nothing to wait for.
+                let standing = self.terminal(async |session| session.standing().await).await?;
+                if matches!(standing, Standing::Ended(Some(_))) && self.ends + 1 >= self.lives() {
+                    return Ok(false);
+                }
             }
         }
         Ok(true)

@@ -68,6 +68,8 @@ pub struct Sums {
     pub made_up: u32,
     /// Shells that were opened after the first had ended.
     pub reopened: u32,
+    /// What was not written, and why.
+    pub notes: Vec<String>,
     /// The longest prompt and answer together, in tokens, and whose word it is.
     pub limit: Option<(u64, &'static str)>,
 }
@@ -151,6 +153,9 @@ impl Sums {
             ("shells_reopened", self.reopened.into()),
         ];
         own.extend(counts.into_iter().filter(|(_, n)| *n > 0).map(|(name, n)| (name.to_string(), n.into())));
+        if !self.notes.is_empty() {
+            own.insert("notes".into(), self.notes.clone().into());
+        }
         metadata.insert("pilothouse".into(), own.into());
         AgentResult {
             n_input_tokens: known.then_some(all.input),

@@ -125,6 +125,9 @@ mod tests {
             model: None,
             id: None,
             took: Duration::ZERO,
+            first: None,
+            parts: 0,
+            tries: 1,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Looks after the endpoints of a job while it runs: by what is known of the model servers it closes them,
 //! and the gate, and opens them again. Beside the job and any screen, on a thread of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,6 +33,9 @@ pub struct Charge {
     pub scribe: Scribe,
     /// Contexts that servers tell of.
     pub contexts: Contexts,
+    /// Addresses in the config that are called from this process: what can not be reached from here can not
+    /// be called. Others may mean something in a container only.
+    pub direct: BTreeSet<String>,
 }
 
 /// The sources that are read for a job: those that were named; without any the endpoints of the job, where
@@ -143,7 +146,8 @@ impl Watch {
             }
             // Of an address that it moved to, other servers say nothing.
             let known = server.is_some() || now.moves == 0;
-            let away = if known { self.serving.away(Some(&now.base), !self.named) } else { None };
+            let heard = !self.named && !self.charge.direct.contains(named);
+            let away = if known { self.serving.away(Some(&now.base), heard) } else { None };
             self.take(named, away);
         }
         if all.is_empty() {

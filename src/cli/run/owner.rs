@@ -1,5 +1,6 @@
 //! The owner of a job: a thread of its own that runs it to its end, whoever watches.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,6 +12,7 @@ use tokio::sync::oneshot;
 use super::lookout::{self, Charge, Contexts};
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
 use super::resume::Taken;
+use crate::agent;
 use crate::audit::scratch;
 use crate::cli::ctl::endpoint::Movable;
 use crate::cli::ctl::helm::HelmOf;
@@ -18,7 +20,7 @@ use crate::cli::ctl::scribe::Scribe;
 use crate::cli::ctl::server::{Port, Ship};
 use crate::cli::servers::Ear;
 use crate::environment::OwnerLabel;
-use crate::environment::docker::{DockerEngine, Isolation};
+use crate::environment::docker::{Address, DockerEngine, Isolation};
 use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::lease::LeaseNote;
 use crate::harbor::write::{Claimant, JobWriter, WriteError};
@@ -144,8 +146,14 @@ pub fn start(prepared: Prepared, mut terms: Terms) -> Result<Owner, Refusal> {
             let whole = std::path::absolute(&dir).unwrap_or_else(|_| dir.clone());
             let contexts = Contexts::default();
             let lookout = ear.map(|ear| {
-                let (control, endpoints) = (control.clone(), endpoints.clone());
-                lookout::begin(ear, Charge { control, endpoints, scribe: scribe.clone(), contexts: contexts.clone() })
+                let charge = Charge {
+                    control: control.clone(),
+                    endpoints: endpoints.clone(),
+                    scribe: scribe.clone(),
+                    contexts: contexts.clone(),
+                    direct: called_from_here(&agents),
+                };
+                lookout::begin(ear, charge)
             });
             let lookout = lookout.transpose().map(Option::flatten);
             let lookout = lookout
@@ -205,7 +213,12 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
         Kind::Local => None,
     };
     let mut image = None;
+    let slots = u64::from(plan.config.n_concurrent_trials).min(plan.trials.len() as u64);
+    super::descriptors::own(slots, &terms.tell);
     if terms.preflight {
+        if let Some(Address::Unix(socket)) = engine.as_ref().map(DockerEngine::address) {
+            super::descriptors::engine(Path::new(socket), slots, &terms.tell).await;
+        }
         super::preflight::disk(&plan.dir(), &terms.tell)?;
         super::preflight::model::look(&plan, &terms.tell).await?;
         if let Some(engine) = &engine {
@@ -374,6 +387,13 @@ impl Open {
         }
         left
     }
+}
+
+/// Addresses that agents call from this process.
+fn called_from_here(agents: &[AgentConfig]) -> BTreeSet<String> {
+    let asks = |a: &&AgentConfig| agent::asks_a_model(a.name.as_deref().unwrap_or_default());
+    let bases = agents.iter().filter(asks).filter_map(agent::base);
+    bases.map(|base| base.trim().trim_end_matches('/').to_string()).collect()
 }
 
 /// Makes a directory that is only for this user, with those above it.

@@ -68,6 +68,11 @@ impl List {
 /// Everything in a config that Harbor would do and pilothouse can't, in the config's order. An empty
 /// list is the condition for running it.
 pub fn unsupported(config: &RunConfig) -> Vec<Unsupported> {
+    unsupported_beside(config, &[])
+}
+
+/// As [`unsupported`], where there are further agents of these names.
+pub fn unsupported_beside(config: &RunConfig, agents: &[String]) -> Vec<Unsupported> {
     let mut list = List(Vec::new());
     environment(&config.environment, &mut list);
     verifier(&config.verifier, &mut list);
@@ -77,7 +82,7 @@ pub fn unsupported(config: &RunConfig) -> Vec<Unsupported> {
     }
     list.when(config.agents.is_empty(), "agents: []", "a job without agents runs nothing here");
     for (i, a) in config.agents.iter().enumerate() {
-        agent(a, &format!("agents[{i}]"), &mut list);
+        agent(a, agents, &format!("agents[{i}]"), &mut list);
     }
     list.when(config.user_agent.is_some(), "user_agent", "no simulated users");
     for (i, d) in config.datasets.iter().enumerate() {
@@ -145,17 +150,15 @@ fn verifier(v: &VerifierConfig, list: &mut List) {
     list.when(!v.extra_allowed_hosts.is_empty(), "verifier.extra_allowed_hosts", "no networks with an allow-list");
 }
 
-fn agent(a: &AgentConfig, at: &str, list: &mut List) {
+fn agent(a: &AgentConfig, more: &[String], at: &str, list: &mut List) {
     match a.name.as_deref() {
         Some(name) if name.contains(':') => {
             list.when(true, format!("{at}.name: {name}"), "no agents written in Python");
         }
         Some(name) => {
-            list.when(
-                !AGENTS.contains(&name),
-                format!("{at}.name: {name}"),
-                "only oracle, nop, scripted and terminus-2 so far",
-            );
+            let known = AGENTS.contains(&name) || more.iter().any(|more| more == name);
+            let why = "only oracle, nop, scripted, terminus-2, and those that a file describes (mini-swe-agent)";
+            list.when(!known, format!("{at}.name: {name}"), why);
         }
         None => {}
     }
