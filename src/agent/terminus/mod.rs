@@ -265,7 +265,8 @@ impl Terminus {
         let moves = client.options().endpoint.now().moves;
         let mut known = self.served.lock().await;
         match &*known {
-            Some((at, served)) if *at == moves && served.context.is_some() => served.clone(),
+            // One that told nothing at all may have been away.
+            Some((at, served)) if *at == moves && *served != Served::default() => served.clone(),
             _ => {
                 let served = client.served().await;
                 *known = Some((moves, served.clone()));
