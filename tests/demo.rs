@@ -246,7 +246,10 @@ fn the_bundled_job_runs_to_its_end_with_every_kind_of_end() {
     let tmp = tempfile::tempdir().unwrap();
     let bin = tmp.path().join("bin");
     fs::create_dir(&bin).unwrap();
-    for name in ["sh", "cat", "sleep", "touch", "chmod", "head", "tail", "sort", "test"] {
+    for name in [
+        "sh", "cat", "sleep", "touch", "chmod", "head", "tail", "sort", "test", "ls", "sed", "grep", "awk", "mkdir",
+        "mv", "rmdir", "tr", "wc", "stty",
+    ] {
         let found =
             std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|d| d.join(name)).find(|p| p.exists());
         std::os::unix::fs::symlink(found.unwrap_or_else(|| panic!("no {name}")), bin.join(name)).unwrap();
@@ -270,7 +273,14 @@ fn the_bundled_job_runs_to_its_end_with_every_kind_of_end() {
         let result: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
         let reward = &result["verifier_result"]["rewards"]["reward"];
         let kind = result["exception_info"]["exception_type"].as_str().unwrap_or("-").to_string();
-        ends.push(format!("{} {reward} {kind}", result["task_name"].as_str().unwrap()));
+        let task = result["task_name"].as_str().unwrap();
+        ends.push(format!("{task} {reward} {kind}"));
+        // What the agent did can be replayed, episode by episode.
+        let cast = fs::read_to_string(entry.path().join("agent/recording.cast")).unwrap_or_default();
+        let episodes = cast.lines().filter(|line| line.contains(r#""m", "episode "#)).count();
+        assert!(episodes >= 2 || task == "demo/no-service", "{task}: {episodes} episodes");
+        assert!(!cast.contains("not found") && !cast.contains("No such file"), "{task}: {cast}");
+        assert_eq!(cast.contains("[m sum of 1 to 10: 45"), task == "demo/fix-script", "{cast}");
     }
     ends.sort();
     let wanted = [
@@ -293,8 +303,14 @@ fn the_bundled_job_is_seen_on_the_screen() {
     let dir = tmp.path().to_str().unwrap();
     let env = [("TMPDIR", dir), ("PILOTHOUSE_STATE_DIR", dir)];
     let mut pty = Pty::pilothouse(&["demo", "--once"], 120, 36, &env);
-    pty.wait_for("oracle", SOON);
+    pty.wait_for("scripted", SOON);
     pty.wait_for("running", SOON);
+    // A trial that runs is opened, and its terminal is there, by itself and at work.
+    pty.send("\r");
+    pty.wait_for("[Terminal]", SOON);
+    pty.wait_for("live", SOON);
+    pty.wait_for("$ ", SOON);
+    pty.send("q");
     pty.wait_for("finished", Duration::from_secs(90));
     assert!(pty.wait_exit(SOON).success());
     pty.assert_restored();

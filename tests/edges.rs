@@ -141,6 +141,7 @@ fn crates_stay_in_their_rooms() {
         ("reqwest::", &|p| serving_reads(p) || p.starts_with("model")),
         // The client of the Docker engine has one place, and what it says becomes our own words there.
         ("bollard::", &|p| p.starts_with("environment/docker") || p == Path::new("environment/docker.rs")),
+        ("pty_process::", &|p| p.starts_with("environment/local")),
         // The flags of `harbor run` belong to its config.
         ("clap::", &|p| {
             let others = ["main.rs", "tty/caps.rs", "harbor/run_config/flags.rs"];
@@ -173,7 +174,8 @@ fn the_application_is_pure() {
         "app/notifier.rs",
     ];
     for (path, text) in sources() {
-        let worker = doers.iter().any(|d| path == Path::new(d)) || path.starts_with("app/detail_worker");
+        let worker = doers.iter().any(|d| path == Path::new(d));
+        let worker = worker || ["app/detail_worker", "app/replay_worker"].iter().any(|at| path.starts_with(at));
         let pure = (path.starts_with("app") && !worker) || path.starts_with("ui") || path.starts_with("job");
         // The runner's decisions, too; its other parts act.
         let pure = pure || path == Path::new("scheduler/policy.rs");

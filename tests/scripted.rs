@@ -5,6 +5,7 @@
     clippy::panic,
     clippy::float_cmp,
     clippy::indexing_slicing,
+    clippy::print_stdout,
     missing_docs
 )]
 
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use pilothouse::cast::{Player, Target, Work};
 use pilothouse::harbor::write::config::AgentConfig;
+use pilothouse::job::work::Doing;
 use pilothouse::scheduler::{Finished, PlanError};
 use pilothouse::terminal::Emulator;
 
@@ -129,10 +131,20 @@ fn scripts_end_as_their_tasks_judge_and_leave_recordings() {
 fn a_container_that_is_killed_is_no_fault_of_the_agent() {
     let keys = r#"[{"keys": "echo up > /logs/agent/up\n", "wait": 60}, {"keys": "echo never\n"}]"#;
     let yard = with_keys(Yard::new(), "killed", keys, PASS_INSIDE, IMAGE);
+    // One that does it itself, as root: what its container lives by ends with all else.
+    let all = r#"[{"keys": "kill -9 -1\n", "wait": 60}, {"keys": "echo never\n"}]"#;
+    let yard = with_keys(yard, "own", all, PASS_INSIDE, IMAGE);
     let begun = Instant::now();
-    let ran = in_containers(&yard, yard.config("scripted", 1), async |_, plan| {
-        let label = format!("label={}={}", pilothouse::environment::labels::JOB, plan.id);
+    let ran = in_containers(&yard, yard.config("scripted", 2), async |control, plan| {
         until(|| trial_dir(&plan, "killed").join("agent/up").exists()).await;
+        let told = control.board().read();
+        let (_, work) = told.iter().find(|(name, _)| name.starts_with("killed__")).unwrap_or_else(|| panic!("{told:?}"));
+        assert_eq!(work.episode, Some(1), "{told:?}");
+        let Doing::Command { keys, wait, since } = &work.doing else { panic!("{work:?}") };
+        assert_eq!((keys.as_str(), *wait), ("echo up > /logs/agent/up\n", 60.0));
+        assert!(work.told.unwrap() >= *since);
+        let trial = plan.trials.iter().find(|t| t.task.short_name() == "killed").unwrap();
+        let label = format!("label={}={}", pilothouse::environment::labels::TRIAL, trial.config.trial_name);
         let containers = docker(&["ps", "-q", "--filter", &label]);
         docker(&["kill", containers.lines().next().unwrap()]);
     });
@@ -143,6 +155,8 @@ fn a_container_that_is_killed_is_no_fault_of_the_agent() {
     let message = &read.result("killed").exception.as_ref().unwrap().message;
     assert!(message.contains("the container is not running any more") && message.contains("137"), "{message}");
     assert_eq!(class_of(&yard.dir(), "killed").0, "infra");
+    assert_eq!(read.end("own"), (None, Some("RuntimeError")));
+    assert_eq!(class_of(&yard.dir(), "own").0, "agent_error");
     assert_eq!(read.result("killed").n_episodes, Some(1));
     assert_eq!(left_of(&id), "");
 }
@@ -189,10 +203,6 @@ fn what_can_not_be_played_is_refused_before_anything_is_made() {
     let mut both = yard.config("nop", 1);
     both.agents.push(AgentConfig { name: Some("scripted".to_string()), ..AgentConfig::default() });
     assert!(matches!(yard.plan(both), Err(PlanError::Scripts(_))));
-    let mut local = yard.config("scripted", 1);
-    local.environment.kind = Some("local".to_string());
-    let Err(PlanError::Scripts(lines)) = yard.plan(local) else { panic!("planned") };
-    assert!(lines.len() == 1 && lines[0].contains("use -e docker"), "{lines:?}");
     assert!(!yard.temp.path().join("jobs").exists());
 }
 
@@ -253,33 +263,160 @@ fn the_terminal_of_a_running_trial_is_seen_live_until_the_job_is_stopped() {
     assert_eq!(left_of(&id), "");
 }
 
-#[test]
-fn every_step_has_its_script_and_its_recording() {
+/// A yard with a task of two steps, whose second asks for what the first one left in the shell.
+fn with_steps(toml: &str, app: &str, check: &str) -> Yard {
     let yard = Yard::new();
     let dir = yard.temp.path().join("tasks/steps");
-    for (step, keys) in [("a", "echo 41 > /app/answer\\n"), ("b", "echo 42 > /app/answer\\n")] {
+    let steps = [
+        ("a", format!("echo 41 > {app}/answer; kept=42; echo of the''-first\\n")),
+        ("b", format!("echo $kept > {app}/answer; echo of the''-second $PPID\\n")),
+    ];
+    for (step, keys) in steps {
         let at = dir.join("steps").join(step);
         for sub in ["tests", "solution"] {
             fs::create_dir_all(at.join(sub)).unwrap();
         }
         fs::write(at.join("instruction.md"), "Do it.\n").unwrap();
         fs::write(at.join("solution/keys.json"), format!("[{{\"keys\": \"{keys}\", \"wait\": 0.5}}]")).unwrap();
-        fs::write(at.join("tests/test.sh"), format!("#!/bin/bash\n{CHECK}\n")).unwrap();
+        fs::write(at.join("tests/test.sh"), format!("#!/bin/bash\n{check}\n")).unwrap();
     }
     fs::create_dir_all(dir.join("environment")).unwrap();
     fs::write(dir.join("environment/Dockerfile"), "FROM scratch\n").unwrap();
     let steps = "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n";
-    fs::write(dir.join("task.toml"), format!("schema_version = \"1.1\"\n{IMAGE}\n{steps}")).unwrap();
-    let yard = Yard { tasks: vec![dir], ..yard };
+    fs::write(dir.join("task.toml"), format!("schema_version = \"1.1\"\n{toml}\n{steps}")).unwrap();
+    Yard { tasks: vec![dir], ..yard }
+}
+
+/// Each step has its own recording, of one shell.
+fn one_shell_in_two_recordings(yard: &Yard) {
+    let read = yard.read();
+    let agent = |step: &str| find(yard, &read, "steps").join("steps").join(step).join("agent");
+    let [first, second] = ["a", "b"].map(|step| played(&agent(step).join("recording.cast")).join("\n"));
+    assert_eq!(read.end("steps"), (Some(0.5), None), "{first}\n{second}");
+    assert_eq!(read.result("steps").n_episodes, Some(2));
+    assert!(first.contains("of the-first") && !first.contains("second"), "{first}");
+    // The second begins with what was on the screen, and its raw bytes with what is new.
+    assert!(second.contains("of the-first") && second.contains("of the-second"), "{second}");
+    let raw = |step: &str| fs::read_to_string(agent(step).join("terminus_2.pane")).unwrap();
+    assert!(raw("a").contains("of the-first") && !raw("b").contains("of the-first") && raw("b").contains("-second"));
+    for step in ["a", "b"] {
+        let cast = player(&agent(step).join("recording.cast"));
+        assert_eq!(cast.markers().iter().map(|m| m.label.as_str()).collect::<Vec<_>>(), ["episode 0"], "{step}");
+        assert_eq!(fs::read_dir(agent(step)).unwrap().count(), 2, "{step}");
+    }
+    let log = fs::read_to_string(find(yard, &read, "steps").join("trial.log")).unwrap();
+    assert!(!log.contains("a new one is opened"), "{log}");
+}
+
+#[test]
+fn every_step_has_its_script_and_its_recording_and_all_have_one_shell() {
+    let yard = with_steps(IMAGE, "/app", CHECK);
     let Some((done, id)) = in_containers(&yard, yard.config("scripted", 1), nothing) else { return };
     assert!(done.complete);
-    let read = yard.read();
-    assert_eq!(read.end("steps"), (Some(0.5), None));
-    assert_eq!(read.result("steps").n_episodes, Some(2));
-    for (step, answer) in [("a", "41"), ("b", "42")] {
-        let agent = find(&yard, &read, "steps").join("steps").join(step).join("agent");
-        let screen = played(&agent.join("recording.cast")).join("\n");
-        assert!(screen.contains(answer) && agent.join("terminus_2.pane").exists(), "{step}: {screen}");
-    }
+    one_shell_in_two_recordings(&yard);
     assert_eq!(left_of(&id), "");
+}
+
+const CHECK_HERE: &str =
+    "[ \"$(cat \"$APP_DIR/answer\")\" = 42 ] && r=1 || r=0; echo $r > \"$LOGS_DIR/verifier/reward.txt\"";
+
+#[test]
+fn without_a_container_all_steps_have_one_shell() {
+    let yard = with_steps("", "$APP_DIR", CHECK_HERE);
+    assert!(yard.run(yard.config("scripted", 1), nothing).complete);
+    one_shell_in_two_recordings(&yard);
+}
+
+#[test]
+fn without_a_container_scripts_end_as_their_tasks_judge() {
+    let typed = r#"[
+        {"keys": "cat > draft", "wait": 0.2},
+        {"keys": "Enter", "wait": 0.2, "episode": 1},
+        {"keys": "42\n", "wait": 0.2},
+        {"keys": "C-d", "wait": 0.4},
+        {"keys": "sleep 100\n", "wait": 0.4, "episode": 2},
+        {"keys": "C-c", "wait": 0.4},
+        {"keys": "mv draft answer; echo \"$APP_DIR\" > where; printf '\\e[1m\u4efb done\\e[m;'\n", "wait": 0.6}
+    ]"#;
+    let dying = r#"[
+        {"keys": "echo before; kill -9 $$\n", "wait": 1},
+        {"keys": "echo 42 > answer; echo after\n", "wait": 0.6, "episode": 1}
+    ]"#;
+    let late = r#"[{"keys": "echo 42 > answer; (sleep 2; echo kept > \"$LOGS_DIR/artifacts/late\") & setsid sleep 999 & echo $! > \"$LOGS_DIR/agent/pid\"\n", "wait": 0.5},
+                   {"keys": "sleep 100\n", "wait": 60, "episode": 1}, {"keys": "echo never\n"}]"#;
+    let survivor = format!("while [ ! -e \"$LOGS_DIR/artifacts/late\" ]; do sleep 0.1; done; {CHECK_HERE}");
+    let mut yard = with_keys(Yard::new(), "typed", typed, CHECK_HERE, "");
+    yard = with_keys(yard, "dying", dying, CHECK_HERE, "");
+    yard = with_keys(yard, "late", late, &survivor, "[agent]\ntimeout_sec = 1.5\n");
+    let done = yard.run(yard.config("scripted", 3), nothing);
+    assert_eq!(done, Finished { planned: 3, ended: 3, queued: 0, complete: true });
+    let read = yard.read();
+    let dir = |task: &str| find(&yard, &read, task);
+    let said = |task: &str| played(&dir(task).join("agent/recording.cast"));
+    assert_eq!(read.end("typed"), (Some(1.0), None), "{:#?}", said("typed"));
+    assert_eq!(read.end("dying"), (Some(1.0), None), "{:#?}", said("dying"));
+    assert_eq!(read.end("late"), (Some(1.0), Some("AgentTimeoutError")), "{:#?}", said("late"));
+    assert_eq!(said("typed"), emulated(&dir("typed").join("agent/terminus_2.pane")));
+    let screen = said("typed").join("\n");
+    assert!(screen.contains("^C") && screen.contains("\u{4efb} done;"), "{screen}");
+    let screen = said("dying").join("\n");
+    assert!(screen.contains("the shell ended with exit code 137; this is a new one"), "{screen}");
+    assert_eq!(fs::read_to_string(dir("late").join("artifacts/logs/artifacts/late")).unwrap(), "kept\n");
+    // What left its group and its session ended with the trial.
+    let pid = fs::read_to_string(dir("late").join("agent/pid")).unwrap();
+    assert!(!Path::new(&format!("/proc/{}/cmdline", pid.trim())).exists(), "{pid} lives");
+}
+
+/// A terminal that prints without end, looked at in the view of its trial: keys are answered at once.
+#[test]
+fn a_flood_in_a_terminal_that_is_looked_at_holds_up_no_key() {
+    const SOON: Duration = Duration::from_secs(30);
+    let yard = Yard::new();
+    let go = yard.temp.path().join("go");
+    let keys = format!(r#"[{{"keys": "while [ ! -e {} ]; do sleep 0.1; done; yes\n", "wait": 300}}]"#, go.display());
+    let yard = with_keys(yard, "flooding", &keys, CHECK_HERE, "");
+    let path = |name: &str| yard.temp.path().join(name).to_str().unwrap().to_string();
+    let (tasks, jobs, state) = (path("tasks"), path("jobs"), path("state"));
+    let args = [
+        "run",
+        "-p",
+        &tasks,
+        "-a",
+        "scripted",
+        "-e",
+        "local",
+        "-n",
+        "1",
+        "--jobs-dir",
+        &jobs,
+        "--job-name",
+        "job",
+        "-y",
+    ];
+    let mut pty = Pty::pilothouse(&args, 170, 50, &[("PILOTHOUSE_STATE_DIR", &state)]);
+    pty.wait_for("flooding", SOON);
+    pty.wait_for("running", SOON);
+    pty.send("\r");
+    pty.wait_for("[Terminal]", SOON);
+    let lags = |pty: &mut Pty| {
+        let mut lags: Vec<Duration> = Vec::new();
+        for _ in 0..10 {
+            pty.send("?");
+            lags.push(pty.wait_for("any other key closes", SOON));
+            pty.send("q");
+            lags.push(pty.wait_gone("any other key closes", SOON));
+        }
+        lags.sort();
+        println!("from key to frame: {lags:?}");
+        lags[lags.len() / 2]
+    };
+    let quiet = lags(&mut pty);
+    fs::write(yard.temp.path().join("go"), "").unwrap();
+    pty.wait_until("the flood", SOON, |text| text.matches("\u{2502}y ").count() > 20);
+    let flooded = lags(&mut pty);
+    // What is slow without a flood is the machine, busy with other tests, and a build for tests.
+    assert!(flooded < quiet * 3 + Duration::from_millis(50), "{quiet:?}, beside a flood {flooded:?}");
+    pty.kill(Signal::TERM);
+    pty.wait_exit(SOON);
+    assert_eq!(yard.read().end("flooding"), (None, Some("CancelledError")));
 }

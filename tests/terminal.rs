@@ -5,6 +5,8 @@
 mod bench;
 #[path = "terminal/keys.rs"]
 mod keys;
+#[path = "terminal/local.rs"]
+mod local;
 #[path = "terminal/proxy.rs"]
 mod proxy;
 #[path = "terminal/scripts.rs"]

@@ -8,13 +8,16 @@ mod stage;
 mod support;
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use pilothouse::app::detail::{Reply, Request, Slot, Tab};
 use pilothouse::app::detail_worker;
 use pilothouse::app::inbox::{Put, inbox};
+use pilothouse::app::message::Msg;
 use pilothouse::app::model::{Look, Theme};
+use pilothouse::app::{replay, replay_worker};
 use stage::{Stage, live_job, trajectory};
 
 const SIZES: [(u16, u16); 4] = [(45, 20), (80, 24), (120, 40), (220, 60)];
@@ -334,6 +337,140 @@ fn the_tab_stays_from_trial_to_trial() {
     assert!(second.contains("Rewards") && second != first, "{second}");
 }
 
+/// The player's thread beside a stage.
+struct Playing {
+    handle: replay_worker::Handle,
+    replies: std::sync::mpsc::Receiver<replay::Reply>,
+}
+
+impl Playing {
+    fn new() -> Playing {
+        let (sender, replies) = std::sync::mpsc::sync_channel(1000);
+        Playing { handle: replay_worker::spawn(move |reply| sender.send(reply).is_ok()), replies }
+    }
+
+    /// Hands over what the stage asks for and what the player answers, until the screen says it.
+    fn until(&self, stage: &mut Stage, what: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            stage.played.drain(..).for_each(|request| self.handle.ask(request));
+            let text = stage.text();
+            if what(&text) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "never seen in\n{text}");
+            if let Ok(reply) = self.replies.recv_timeout(Duration::from_millis(50)) {
+                stage.send(Msg::Replay(reply));
+            }
+        }
+    }
+}
+
+fn cast_line(at: f64, text: &str) -> String {
+    format!("[{at}, \"o\", {}]\n", serde_json::Value::from(text))
+}
+
+/// A recording with a prompt, colours, a line across the whole terminal, and its cursor far down.
+fn busy_cast() -> String {
+    let mut cast = "{\"version\": 2, \"width\": 160, \"height\": 40, \"timestamp\": 1796000000}\n".to_string();
+    cast.push_str(&cast_line(0.1, "$ sh check.sh\r\n\u{1b}[31mFAIL\u{1b}[m sum of 1 to 10: 45, 55 is wanted\r\n"));
+    let wide: String = (1..=16).map(|n| format!("{:>10}", n * 10)).collect();
+    cast.push_str(&cast_line(0.2, &format!("{wide}\r\n")));
+    let rows: String = (4..36).map(|n| format!("row {n} \u{4efb}\r\n")).collect();
+    cast.push_str(&cast_line(0.3, &rows));
+    cast.push_str(&cast_line(0.4, "$ vi sum.sh"));
+    cast
+}
+
+#[test]
+fn the_terminal_of_a_running_trial_is_alive_in_its_view() {
+    for (columns, rows) in SIZES {
+        let (_keep, job, trial) = live_job();
+        let mut stage = Stage::new(&[&job], (columns, rows));
+        let player = Playing::new();
+        stage.open("grow");
+        // There is no recording yet, and no step: it is waited for.
+        player.until(&mut stage, |text| text.contains(if columns >= 120 { "Steps" } else { "[Steps]" }));
+        fs::write(trial.join("agent/recording.cast"), busy_cast()).unwrap();
+        player.until(&mut stage, |text| text.contains("$ vi sum.sh") && text.contains("live"));
+        insta::assert_snapshot!(format!("terminal-{columns}x{rows}"), snapshot(&mut stage));
+        // It grows.
+        let mut cast = fs::OpenOptions::new().append(true).open(trial.join("agent/recording.cast")).unwrap();
+        cast.write_all(cast_line(2.0, "\r\nsaved\r\n$ ").as_bytes()).unwrap();
+        player.until(&mut stage, |text| text.contains("saved"));
+        // The rest of it is a key away: up to its first row, right to its last column, back to the cursor.
+        if columns < 160 {
+            stage.keys("g");
+            player.until(&mut stage, |text| text.contains("FAIL sum"));
+            stage.keys("          ");
+            player.until(&mut stage, |text| text.contains(" 160") && !text.contains("FAIL"));
+            stage.keys("G");
+            player.until(&mut stage, |text| text.contains("saved"));
+        }
+        // Its replay, and back to it.
+        stage.keys("<Enter>");
+        assert!(stage.model.replay.is_some());
+        player.until(&mut stage, |text| text.contains("follows the end") && text.contains("saved"));
+        stage.keys("q");
+        player.until(&mut stage, |text| text.contains("[Terminal]") && text.contains("saved"));
+        // Nobody looks: nothing is read any more.
+        stage.keys("<Tab>");
+        assert!(matches!(stage.played.last(), Some(replay::Request::Close)), "{:?}", stage.played);
+        stage.keys("T");
+        player.until(&mut stage, |text| text.contains("saved"));
+        fs::write(trial.join("result.json"), r#"{"task_name":"grow","trial_name":"grow__1234567"}"#).unwrap();
+        stage.scan();
+        stage.keys("q");
+        assert!(matches!(stage.played.last(), Some(replay::Request::Close)), "{:?}", stage.played);
+        // Ended: as it was at its end; by itself only where there are no steps to look at.
+        stage.open("grow");
+        player.until(&mut stage, |text| text.contains("[Terminal]") && text.contains("at its end"));
+        fs::write(trial.join("agent/trajectory.json"), trajectory(2, "")).unwrap();
+        stage.open("grow");
+        assert!(!stage.text().contains("[Terminal]") && stage.played.is_empty(), "{:?}", stage.played);
+        stage.keys("T");
+        player.until(&mut stage, |text| text.contains("at its end") && text.contains("saved"));
+    }
+}
+
+/// What prints without end is seen ten times a second, at its end, and the player keeps no processor busy.
+#[test]
+fn a_flood_in_the_terminal_is_drawn_ten_times_a_second() {
+    let (_keep, job, trial) = live_job();
+    let path = trial.join("agent/recording.cast");
+    fs::write(&path, busy_cast()).unwrap();
+    let mut stage = Stage::new(&[&job], (120, 40));
+    let player = Playing::new();
+    stage.open("grow");
+    player.until(&mut stage, |text| text.contains("$ vi sum.sh"));
+    let writing = std::thread::spawn(move || {
+        let mut cast = fs::OpenOptions::new().append(true).open(path).unwrap();
+        let began = Instant::now();
+        let mut n = 0;
+        while began.elapsed() < Duration::from_secs(3) {
+            n += 1;
+            let text = format!("{}now {n} end\r\n", "y\r\n".repeat(20_000));
+            cast.write_all(cast_line(began.elapsed().as_secs_f64() + 3.0, &text).as_bytes()).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        n
+    });
+    let (mut pictures, began) = (0, Instant::now());
+    let mut seen = 0;
+    while began.elapsed() < Duration::from_secs(3) {
+        let Ok(reply) = player.replies.recv_timeout(Duration::from_millis(200)) else { continue };
+        pictures += 1;
+        stage.send(Msg::Replay(reply));
+        let text = stage.text();
+        let last = text.rsplit("now ").next().and_then(|rest| rest.split(' ').next()?.parse().ok());
+        seen = last.unwrap_or(seen).max(seen);
+    }
+    let written = writing.join().unwrap();
+    assert!((4..=32).contains(&pictures), "{pictures} pictures in 3 s");
+    assert!(seen > 0, "nothing of the flood was seen of {written}");
+    player.until(&mut stage, |text| text.contains(&format!("now {written} end")));
+}
+
 #[test]
 fn a_growing_log_is_followed_and_a_vanished_one_kept() {
     let (_keep, job, trial) = live_job();
@@ -507,7 +644,7 @@ fn files_are_walked_one_level_at_a_time() {
     fs::write(job.join("sort-lines__aaaaaaa/agent/blob.bin"), [0u8, 1, 2, 255]).unwrap();
     let mut stage = Stage::new(&[&job], (80, 24));
     stage.open("sort-lines");
-    stage.keys("LLL");
+    stage.keys("LLLL");
     assert_eq!(stage.model.trial.as_ref().unwrap().tab, Tab::Files);
     stage.keys("<Enter>");
     assert!(stage.text().contains("blob.bin") && stage.text().contains("../"), "{}", stage.text());

@@ -34,7 +34,9 @@ use super::{Agent, Stage, Work, of_environment};
 use crate::harbor::task::{Task, TaskStep};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
+use crate::job::Stamp;
 use crate::job::text::clean;
+use crate::job::work::Doing;
 use crate::terminal::{FILE_CAP, Recording, Session, SessionSpec};
 
 /// Its name.
@@ -179,11 +181,11 @@ impl Script {
 }
 
 impl Agent for Scripted {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         NAME
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         "1.0.0"
     }
 
@@ -203,9 +205,18 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
     let script = apart(move || Script::of(&task, &step)).await?;
     let script = script.map_err(|e| Raised::new("ValueError", &e.to_string(), DURING))?;
     let mut desk = stage.desk.terminal().await;
+    let spec = spec(stage);
+    // A step may have another user than the one before.
+    if let Some(other) = desk.take_if(|session| *session.spec() != spec) {
+        other.close().await;
+    }
     let session = match &mut *desk {
-        Some(session) => session,
-        empty => empty.insert(open(stage).await?),
+        Some(session) => {
+            // Of the step before: the same shell, another recording.
+            session.record(Some(begin_recording(stage).await?));
+            session
+        }
+        empty => empty.insert(open(stage, spec).await?),
     };
     session.settle(QUIET, PROMPT).await;
     let mut present = None;
@@ -218,6 +229,11 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
             session.mark(u64::from(*episode));
         }
         stage.desk.report(report(entered, reopened));
+        let since = Stamp::now();
+        stage.desk.tell(|work| {
+            work.episode = Some(entered);
+            work.doing = Doing::Command { keys: keys.clone(), wait: wait.as_secs_f64(), since };
+        });
         let sent = session.send(keys).await.map_err(failed)?;
         if sent.reopened.is_some() {
             reopened += 1;
@@ -236,16 +252,23 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
     Ok(report(entered, reopened))
 }
 
-async fn open(stage: &Stage<'_>) -> Result<Session, Raised> {
+async fn begin_recording(stage: &Stage<'_>) -> Result<Recording, Raised> {
     let (logs, cap) = (Arc::clone(stage.logs), stage.output_cap.min(FILE_CAP));
     let recording = apart(move || Recording::begin(&logs, PANE, cap)).await?;
-    let recording = recording.map_err(|e| Raised::new("OSError", &e.to_string(), DURING))?;
+    recording.map_err(|e| Raised::new("OSError", &e.to_string(), DURING))
+}
+
+fn spec(stage: &Stage<'_>) -> SessionSpec {
     let config = &stage.task.config;
-    let spec = SessionSpec {
+    SessionSpec {
         user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
         workdir: config.environment.workdir.clone(),
         env: stage.env.clone().into_iter().collect(),
-    };
+    }
+}
+
+async fn open(stage: &Stage<'_>, spec: SessionSpec) -> Result<Session, Raised> {
+    let recording = begin_recording(stage).await?;
     let opened = Session::open(Arc::clone(stage.environment), spec, Some(recording)).await;
     opened.map_err(|e| of_environment(&e, DURING))
 }

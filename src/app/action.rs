@@ -84,6 +84,7 @@ pub enum Action {
     Pause,
     First,
     TakeHelm,
+    Endpoint,
     Detach,
     SlotsMore,
     SlotsLess,
@@ -107,6 +108,7 @@ pub enum Action {
     AbortRequest,
     Refresh,
     OpenReplay,
+    Terminal,
     NextTab,
     PrevTab,
     NextTrial,
@@ -223,6 +225,14 @@ pub const ACTIONS: &[Spec] = &[
         ""
     ),
     spec!(List, A::TakeHelm, "helm", "a job of pilothouse: steer it from this screen", [Char('H')], ""),
+    spec!(
+        List,
+        A::Endpoint,
+        "endpoint",
+        "a job of pilothouse: call its model at another address (probes it, asks)",
+        [Char('E')],
+        ""
+    ),
     spec!(List, A::Verdict, "verdict", "say what this trial is: a verdict, by its letter", [Char('v')], ""),
     spec!(List, A::Mark, "mark", "mark this row, or take the mark away", [Char(' ')], ""),
     spec!(
@@ -253,6 +263,7 @@ pub const ACTIONS: &[Spec] = &[
     spec!(List, A::Acts, "acts", "what can be done with this", [Char('x')], ""),
     spec!(Trial, A::NextTab, "tab.next", "next tab", [Key::Tab, Char('l'), Key::Right], "tab"),
     spec!(Trial, A::PrevTab, "tab.prev", "previous tab", [Key::BackTab, Char('L'), Key::Left], ""),
+    spec!(Trial, A::Terminal, "trial.terminal", "the terminal, live while the trial runs", [Char('T')], "term"),
     spec!(Trial, A::Down, "line.down", "down: next line, episode or file", [Char('j'), Key::Down], ""),
     spec!(Trial, A::Up, "line.up", "up", [Char('k'), Key::Up], ""),
     spec!(Trial, A::PageDown, "trial.page.down", "a page down", [Ctrl('d'), Key::PageDown, Char(' ')], ""),

@@ -11,6 +11,7 @@ mod find;
 mod live;
 mod protocol;
 mod replies;
+pub mod terminal;
 pub mod timeline;
 
 use std::path::PathBuf;
@@ -20,6 +21,7 @@ use self::doc::{Doc, Needle, Pane};
 pub use self::files::Files;
 use self::files::join;
 pub use self::protocol::{At, Facts, FileKind, FileRow, Head, Part, Place, Reply, Request, Speaker};
+use self::terminal::Terminal;
 use super::action::Action;
 use super::effect::Effect;
 use super::model::Room;
@@ -47,17 +49,30 @@ pub enum Tab {
     Evidence,
     /// Identity, limits, problems.
     About,
+    /// The terminal, live while the trial runs.
+    Terminal,
 }
 
 impl Tab {
     /// All tabs, in order.
-    pub const ALL: [Tab; 8] =
-        [Tab::Steps, Tab::Episode, Tab::Verifier, Tab::Exception, Tab::Log, Tab::Files, Tab::Evidence, Tab::About];
+    pub const ALL: [Tab; 9] = [
+        Tab::Steps,
+        Tab::Episode,
+        Tab::Verifier,
+        Tab::Exception,
+        Tab::Log,
+        Tab::Files,
+        Tab::Evidence,
+        Tab::About,
+        // One tab back from the first.
+        Tab::Terminal,
+    ];
 
     /// The word on the tab.
     pub fn word(self) -> &'static str {
         match self {
             Tab::Steps => "Steps",
+            Tab::Terminal => "Terminal",
             Tab::Episode => "Episode",
             Tab::Verifier => "Verifier",
             Tab::Exception => "Exception",
@@ -132,6 +147,8 @@ pub struct TrialView {
     pub shown: Option<usize>,
     /// Its file was read anew since.
     outdated: bool,
+    /// The terminal.
+    pub terminal: Terminal,
     /// The Files tab.
     pub files: Files,
     /// What is searched for; empty: nothing.
@@ -195,6 +212,7 @@ impl TrialView {
             live_at: None,
             shown: None,
             outdated: false,
+            terminal: Terminal::default(),
             files: Files::default(),
             needle: Needle::default(),
             finding: None,
@@ -216,6 +234,11 @@ impl TrialView {
         self.size = size;
         let (width, height) = body(size);
         self.panes.iter_mut().for_each(|p| p.resize(width, height));
+    }
+
+    /// Columns and rows of the screen.
+    pub fn size(&self) -> (u16, u16) {
+        self.size
     }
 
     /// Steps known in all trajectories.
@@ -243,7 +266,7 @@ impl TrialView {
     /// The text that the current tab shows, if it shows one.
     pub fn slot(&self) -> Option<Slot> {
         match self.tab {
-            Tab::Steps => None,
+            Tab::Steps | Tab::Terminal => None,
             Tab::Episode => Some(Slot::Episode),
             Tab::Verifier => Some(Slot::Verifier),
             Tab::Exception => Some(Slot::Exception),
@@ -263,7 +286,12 @@ impl TrialView {
         let (_, height) = body(self.size);
         let page = height.saturating_sub(1).max(1) as isize;
         self.live &= matches!(action, Action::Down | Action::PageDown | Action::Bottom);
-        match action {
+        self.chosen();
+        if self.tab == Tab::Terminal && self.scroll_terminal(action) {
+            return Vec::new();
+        }
+        let mut effects = match action {
+            Action::Terminal => self.show(Tab::Terminal),
             Action::NextTab => self.show(self.tab.step(1)),
             Action::PrevTab => self.show(self.tab.step(-1)),
             Action::Down => self.step(1, height),
@@ -279,7 +307,9 @@ impl TrialView {
             Action::NextMatch => self.find(false, false),
             Action::PrevMatch => self.find(true, false),
             _ => Vec::new(),
-        }
+        };
+        effects.extend(self.want_terminal());
+        effects
     }
 
     /// One step back inside the view: closes the search, an open file, a sub-directory. False when
@@ -353,6 +383,7 @@ impl TrialView {
                 pane.scroll(by, height);
                 self.more(slot, height)
             }
+            None if self.tab == Tab::Terminal => Vec::new(),
             None if self.tab == Tab::Files => {
                 let last = self.n_files().saturating_sub(1);
                 self.files.cursor = self.files.cursor.saturating_add_signed(by).min(last);
@@ -384,6 +415,9 @@ impl TrialView {
     fn end(&mut self, at: At, height: usize) -> Vec<Effect> {
         let down = at == At::End;
         let Some(slot) = self.slot() else {
+            if self.tab == Tab::Terminal {
+                return Vec::new();
+            }
             if self.tab == Tab::Files {
                 self.files.cursor = if down { self.n_files().saturating_sub(1) } else { 0 };
                 return Vec::new();
@@ -411,6 +445,8 @@ impl TrialView {
         match (self.tab, self.slot()) {
             (Tab::Steps, _) => self.show(Tab::Episode),
             (Tab::Files, None) => self.enter_file(),
+            // The replay: see `update`.
+            (Tab::Terminal, _) => Vec::new(),
             (Tab::Verifier | Tab::Log, Some(slot)) => {
                 let Some((at, n)) = self.pane(slot).doc.as_ref().map(|d| d.nth) else { return Vec::new() };
                 if n < 2 {
@@ -538,6 +574,7 @@ impl TrialView {
     /// What `y` copies here: the path of what is shown.
     pub fn copy_text(&self) -> String {
         let rel = match (self.tab, self.slot()) {
+            (Tab::Terminal, _) => self.terminal.picture.as_ref().map(|p| p.cast.2.clone()),
             (Tab::Steps | Tab::Episode, _) => self.part().map(|p| p.path.clone()),
             (Tab::Files, None) => {
                 let name = self.file(self.files.cursor).map(|f| f.name.clone()).unwrap_or_default();

@@ -27,6 +27,13 @@ pub struct Source {
 pub enum Request {
     /// Open this.
     Open(Source),
+    /// Show the terminal of a trial in a pane of its view: as it is now, or as it was at the end.
+    Pane {
+        /// Of the view.
+        serial: u64,
+        /// The trial dir.
+        dir: PathBuf,
+    },
     /// Nothing is shown any more.
     Close,
     /// Play or pause.
@@ -105,6 +112,14 @@ pub enum Reply {
     Picture(Arc<Picture>),
     /// It can't be played: why, and the next step.
     Refused(String),
+    /// For a pane: a picture, at most ten a second; or why there is none. While the trial runs it is
+    /// looked for on.
+    Pane {
+        /// Of the view.
+        serial: u64,
+        /// What is to be shown.
+        what: Result<Arc<Picture>, String>,
+    },
 }
 
 /// The view of a playing cast.
@@ -207,6 +222,8 @@ impl ReplayView {
                 self.refused = None;
             }
             Reply::Refused(why) => self.refused = Some(why),
+            // Of a view below this one.
+            Reply::Pane { .. } => {}
         }
         Vec::new()
     }

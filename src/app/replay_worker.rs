@@ -1,14 +1,16 @@
 //! The thread that plays casts: it owns the player, reads the file and sends pictures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+mod files;
+
+use self::files::{find_casts, open_file, open_player, runs, trajectory_beside};
 use super::inbox::{Asker, Inbox, Put, Wish, inbox};
 use super::replay::{Picture, Reply, Request, Source};
 use crate::cast::{self, Player, Screen, SearchStep, Target, Work, episodes};
-use crate::harbor::dir::{Dir, EntryKind};
 use crate::harbor::trajectory::{Source as StepSource, StepPlace, TrajectoryIndex};
 use crate::job::{Stamp, text};
 
@@ -20,6 +22,10 @@ const SLICE: Duration = Duration::from_millis(12);
 const GROWTH: Duration = Duration::from_millis(500);
 /// The same for the terminal of a running trial that is followed: as live as it gets.
 const LIVE: Duration = Duration::from_millis(40);
+/// Time between two pictures in a pane, and between two looks at its recording.
+const CALM: Duration = Duration::from_millis(100);
+/// Behind the end for so long, a pane shows the end as its last output alone shows it.
+const BEHIND: Duration = Duration::from_millis(250);
 /// Bytes of a trajectory indexed between two looks at the requests.
 const EPISODE_SLICE: u64 = 4 << 20;
 /// Bytes searched between two looks at the requests.
@@ -57,7 +63,7 @@ impl Wish for Request {
 
     /// Keys that are held down become one wish; so only what differs from key to key can fill an inbox.
     fn join(self, waiting: &mut Vec<Request>) {
-        if matches!(self, Request::Open(_) | Request::Close) {
+        if !self.may_go() {
             waiting.clear();
         }
         let needless = |last: &Request| {
@@ -81,22 +87,55 @@ impl Wish for Request {
     }
 
     fn may_go(&self) -> bool {
-        !matches!(self, Request::Open(_) | Request::Close)
+        !matches!(self, Request::Open(_) | Request::Pane { .. } | Request::Close)
+    }
+}
+
+/// A pane whose recording is not there yet.
+struct Awaited {
+    serial: u64,
+    dir: PathBuf,
+    looked: Instant,
+}
+
+impl Awaited {
+    /// The recording, once there is one; nothing to wait for when the trial has ended.
+    fn look(self) -> Result<Session, (Option<Awaited>, String)> {
+        let source = Source { path: self.dir.clone(), title: String::new(), episode: None, moment: None };
+        match Session::open(source, Some(self.serial)) {
+            Ok(session) => Ok(session),
+            Err(why) => {
+                let again = runs(&self.dir).then(|| Awaited { looked: Instant::now(), ..self });
+                Err((again, why))
+            }
+        }
     }
 }
 
 fn run(inbox: &Inbox<Request>, mut reply: impl FnMut(Reply) -> bool) {
     let mut session: Option<Session> = None;
+    let mut awaited: Option<Awaited> = None;
     let born = Instant::now();
     let mut shown: Option<Instant> = None;
     let mut dirty = false;
     loop {
         let wait = session.as_ref().and_then(|s| s.wait(dirty, shown));
+        let wait = wait.or(awaited.as_ref().map(|a| GROWTH.saturating_sub(a.looked.elapsed())));
         let Some(requests) = inbox.take(wait) else { return };
+        let mut looks = awaited.as_ref().is_some_and(|a| a.looked.elapsed() >= GROWTH);
         for request in requests {
+            if !request.may_go() {
+                awaited = None;
+                looks = false;
+            }
             match request {
                 Request::Close => session = None,
-                Request::Open(source) => match Session::open(source) {
+                Request::Pane { serial, dir } => {
+                    session = None;
+                    awaited = Some(Awaited { serial, dir, looked: born });
+                    looks = true;
+                }
+                Request::Open(source) => match Session::open(source, None) {
                     Ok(opened) => {
                         session = Some(opened);
                         shown = None;
@@ -118,13 +157,35 @@ fn run(inbox: &Inbox<Request>, mut reply: impl FnMut(Reply) -> bool) {
             }
             dirty = true;
         }
+        if looks && let Some(pane) = awaited.take() {
+            let (serial, first) = (pane.serial, pane.looked == born);
+            match pane.look() {
+                Ok(opened) => {
+                    session = Some(opened);
+                    (shown, dirty) = (None, true);
+                }
+                Err((again, why)) => {
+                    awaited = again;
+                    // Once, and when there is no hope any more.
+                    if (first || awaited.is_none()) && !reply(Reply::Pane { serial, what: Err(why) }) {
+                        return;
+                    }
+                }
+            }
+        }
         let Some(s) = &mut session else {
             dirty = false;
             continue;
         };
         dirty |= s.advance(born.elapsed());
-        if dirty && shown.is_none_or(|at| at.elapsed() >= PICTURE) {
-            if !reply(Reply::Picture(Arc::new(s.picture()))) {
+        if dirty && shown.is_none_or(|at| at.elapsed() >= s.pace()) {
+            s.look_ahead();
+            let picture = Arc::new(s.picture());
+            let answer = match s.pane {
+                Some(serial) => Reply::Pane { serial, what: Ok(picture) },
+                None => Reply::Picture(picture),
+            };
+            if !reply(answer) {
                 return;
             }
             shown = Some(Instant::now());
@@ -135,6 +196,10 @@ fn run(inbox: &Inbox<Request>, mut reply: impl FnMut(Reply) -> bool) {
 
 /// One opened trial dir or file.
 struct Session {
+    /// For a pane of the view with this serial; None: for the replay view.
+    pane: Option<u64>,
+    /// Since when the screen is not the end that is wanted.
+    behind: Option<Instant>,
     dir: Option<PathBuf>,
     casts: Vec<String>,
     at: usize,
@@ -157,7 +222,7 @@ struct Session {
 }
 
 impl Session {
-    fn open(source: Source) -> Result<Session, String> {
+    fn open(source: Source, pane: Option<u64>) -> Result<Session, String> {
         let meta = std::fs::metadata(&source.path).map_err(|e| format!("{}: {e}", source.path.display()))?;
         let (dir, casts) = if meta.is_dir() {
             let casts = find_casts(&source.path)?;
@@ -174,6 +239,8 @@ impl Session {
         };
         let player = open_player(dir.as_deref(), &first)?;
         let mut session = Session {
+            pane,
+            behind: None,
             dir,
             casts,
             at: 0,
@@ -206,6 +273,10 @@ impl Session {
         match (self.wanted_episode, self.wanted_moment) {
             // What runs is looked at as it is now.
             (None, None) if self.runs() => self.player.follow(true),
+            (None, None) if self.pane.is_some() => {
+                self.player.pause();
+                self.player.seek(Target::Percent(100.0));
+            }
             (None, None) => self.player.play(),
             _ => self.player.pause(),
         }
@@ -236,9 +307,10 @@ impl Session {
     }
 
     fn wait(&self, dirty: bool, shown: Option<Instant>) -> Option<Duration> {
-        let until_picture = shown.map_or(Duration::ZERO, |at| PICTURE.saturating_sub(at.elapsed()));
+        let until_picture = shown.map_or(Duration::ZERO, |at| self.pace().saturating_sub(at.elapsed()));
         if self.working || self.searching || self.trajectory.is_some() {
-            return Some(Duration::ZERO);
+            // A pane is no reason to keep a processor busy: half of it, at most.
+            return Some(if self.pane.is_some() && shown.is_some() { SLICE } else { Duration::ZERO });
         }
         if dirty {
             return Some(until_picture);
@@ -251,14 +323,33 @@ impl Session {
         Some(self.growth())
     }
 
+    /// Time between two pictures.
+    fn pace(&self) -> Duration {
+        if self.pane.is_some() { CALM } else { PICTURE }
+    }
+
+    /// In a pane: the end from its last output, while the exact screen does not keep up with it.
+    fn look_ahead(&mut self) {
+        if self.pane.is_none() {
+            return;
+        }
+        if !self.player.is_seeking() && self.player.progress().indexed {
+            (self.behind, self.preview) = (None, None);
+        } else if self.behind.get_or_insert_with(Instant::now).elapsed() > BEHIND || self.player.position().is_zero() {
+            self.preview = self.player.preview_end();
+        }
+    }
+
     fn growth(&self) -> Duration {
+        if self.pane.is_some() && self.runs() {
+            return CALM;
+        }
         if self.player.is_following() && self.runs() { LIVE } else { GROWTH }
     }
 
     /// Whether this is a trial that has no end yet.
     fn runs(&self) -> bool {
-        let has = |dir: &PathBuf, name: &str| dir.join(name).symlink_metadata().is_ok();
-        self.dir.as_ref().is_some_and(|dir| has(dir, "config.json") && !has(dir, "result.json"))
+        self.dir.as_deref().is_some_and(runs)
     }
 
     /// Lets time go on, works and looks for growth; true when the picture changed.
@@ -377,7 +468,7 @@ impl Session {
             (self.wanted_episode, self.wanted_moment) = (None, None);
         }
         match request {
-            Request::Open(_) | Request::Close => {}
+            Request::Open(_) | Request::Pane { .. } | Request::Close => {}
             Request::Toggle => self.player.toggle(),
             Request::Skip(seconds) => self.player.skip(seconds),
             Request::Step(by) => self.player.step(by),
@@ -442,7 +533,7 @@ impl Session {
 
     fn picture(&self) -> Picture {
         let p = &self.player;
-        let preview = self.preview.as_ref().filter(|_| p.is_seeking());
+        let preview = self.preview.as_ref().filter(|_| p.is_seeking() || self.pane.is_some());
         let screen = preview.unwrap_or_else(|| p.screen());
         let length = p.playback_duration();
         let share = |recorded: Duration| {
@@ -500,78 +591,4 @@ fn odd_words(player: &Player) -> Option<String> {
         words.push("the rest is left out: too many events".to_string());
     }
     (!words.is_empty()).then(|| words.join(", "))
-}
-
-/// Recordings below a trial dir, relative paths: of the agent first, then of the steps, then others.
-fn find_casts(dir: &Path) -> Result<Vec<String>, String> {
-    let root = Dir::open(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
-    let mut found = Vec::new();
-    let mut look = |at: &str| {
-        let Ok(sub) = root.sub(at) else { return };
-        let Ok(entries) = sub.list() else { return };
-        let mut names: Vec<String> = entries
-            .iter()
-            .filter(|e| e.kind == EntryKind::File)
-            .filter_map(|e| e.name.to_str())
-            .filter(|n| n.ends_with(".cast"))
-            .map(|n| if at == "." { n.to_string() } else { format!("{at}/{n}") })
-            .collect();
-        names.sort();
-        found.extend(names);
-    };
-    look("agent");
-    let mut steps: Vec<String> = root
-        .sub("steps")
-        .and_then(|s| s.list())
-        .unwrap_or_default()
-        .iter()
-        .filter(|e| e.kind == EntryKind::Dir)
-        .filter_map(|e| e.name.to_str().map(str::to_string))
-        .collect();
-    steps.sort();
-    for step in &steps {
-        look(&format!("steps/{step}/agent"));
-    }
-    look("sessions");
-    look(".");
-    Ok(found)
-}
-
-fn open_file(dir: Option<&Path>, name: &str) -> Result<std::fs::File, String> {
-    match dir {
-        Some(dir) => Dir::open(dir)
-            .map_err(|e| format!("{}: {e}", dir.display()))?
-            .open_file(name)
-            .map_err(|e| format!("{name}: {e}")),
-        // A path that the operator typed may be a link; what it leads to must be a file all the same.
-        None => {
-            use std::os::unix::fs::OpenOptionsExt;
-            let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
-            let file = std::fs::OpenOptions::new()
-                .read(true)
-                .custom_flags(nonblock)
-                .open(name)
-                .map_err(|e| format!("{name}: {e}"))?;
-            match file.metadata() {
-                Ok(meta) if meta.is_file() => Ok(file),
-                Ok(_) => Err(format!("{name}: not a regular file")),
-                Err(e) => Err(format!("{name}: {e}")),
-            }
-        }
-    }
-}
-
-fn open_player(dir: Option<&Path>, name: &str) -> Result<Player, String> {
-    let file = open_file(dir, name)?;
-    Player::open(file, name).map_err(|e| e.to_string())
-}
-
-/// The trajectory beside a recording; nothing when there is none that can be read.
-fn trajectory_beside(dir: &Path, cast: &str) -> Option<TrajectoryIndex> {
-    let beside = match cast.rsplit_once('/') {
-        Some((parent, _)) => format!("{parent}/trajectory.json"),
-        None => "trajectory.json".to_string(),
-    };
-    let file = Dir::open(dir).ok()?.open_file(&beside).ok()?;
-    Some(TrajectoryIndex::new(file))
 }

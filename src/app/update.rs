@@ -9,7 +9,7 @@ pub use self::opening::{open_replay_at, open_trial, replay_only};
 use super::action::{self, Action, Context};
 use super::compare;
 use super::derived;
-use super::detail::TrialView;
+use super::detail::{Tab, TrialView};
 use super::effect::Effect;
 use super::key::Key;
 use super::menus;
@@ -17,6 +17,7 @@ pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
 use super::overlay::{Overlay, Palette, PromptKind};
 use super::preview;
+use super::replay::Reply;
 use super::requeue;
 use super::rows::{self, RowId};
 use super::servers;
@@ -61,13 +62,17 @@ fn taken(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
         Msg::Paste(text) => overlays::paste(model, &text),
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
-            if let Some(view) = &mut model.trial {
-                view.resize(model.size);
-            }
-            match &mut model.replay {
+            let mut effects = match &mut model.replay {
                 Some(replay) => replay.act(Action::Redraw, picture(model.size)),
                 None => Vec::new(),
+            };
+            if let Some(view) = &mut model.trial {
+                view.resize(model.size);
+                if model.replay.is_none() {
+                    effects.extend(view.want_terminal());
+                }
             }
+            effects
         }
         Msg::Tick => {
             let mut effects = steer::live::beat(model);
@@ -77,6 +82,9 @@ fn taken(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
         }
         Msg::Helm(news) => steer::news(model, news),
         Msg::Detail(reply) => model.trial.as_mut().map(|t| t.reply(reply)).unwrap_or_default(),
+        Msg::Replay(Reply::Pane { serial, what }) => {
+            model.trial.as_mut().map(|t| t.see(serial, what)).unwrap_or_default()
+        }
         Msg::Replay(reply) => model.replay.as_mut().map(|r| r.reply(reply)).unwrap_or_default(),
         Msg::Notice(text) => {
             notice(model, text);
@@ -102,7 +110,8 @@ pub fn settle(model: &mut Model) {
     model.built = model.fleet.revision;
     model.built_at = model.now;
     let derived = derived::derive(&model.fleet, model.now, &model.counting);
-    let rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
+    let mut rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
+    model.steer.works.overlay(&mut rows);
     let old = std::mem::replace(&mut model.rows, rows);
     model.derived = derived;
     derived::finish(&mut model.derived, &model.rows);
@@ -238,10 +247,16 @@ fn close_views(model: &mut Model) -> Vec<Effect> {
     if model.replay.take().is_some() {
         effects.push(Effect::Replay(super::replay::Request::Close));
     }
-    if model.trial.take().is_some() {
-        effects.push(Effect::Detail(super::detail::Request::Close));
-        effects.push(Effect::Watch(None));
+    if model.trial.is_some() {
+        effects.extend(close_trial(model));
     }
+    effects
+}
+
+fn close_trial(model: &mut Model) -> Vec<Effect> {
+    let player = model.trial.take().is_some_and(|view| view.has_player());
+    let mut effects = vec![Effect::Detail(super::detail::Request::Close), Effect::Watch(None)];
+    effects.extend(player.then_some(Effect::Replay(super::replay::Request::Close)));
     effects
 }
 
@@ -261,15 +276,16 @@ fn back(model: &mut Model) -> Vec<Effect> {
                 return vec![Effect::Replay(super::replay::Request::Close), Effect::Quit];
             }
             model.views.pop();
-            vec![Effect::Replay(super::replay::Request::Close)]
+            let mut effects = vec![Effect::Replay(super::replay::Request::Close)];
+            effects.extend(model.trial.as_mut().map(TrialView::want_terminal).unwrap_or_default());
+            effects
         }
         View::Trial => {
             if let Some(effects) = model.trial.as_mut().and_then(TrialView::back) {
                 return effects;
             }
-            model.trial = None;
             model.views.pop();
-            vec![Effect::Detail(super::detail::Request::Close), Effect::Watch(None)]
+            close_trial(model)
         }
         View::Trials if model.focus_errors => {
             model.focus_errors = false;
@@ -406,6 +422,10 @@ fn mark(model: &mut Model) {
     }
 }
 
+fn on_terminal(model: &Model) -> bool {
+    model.trial.as_ref().is_some_and(|t| t.tab == Tab::Terminal)
+}
+
 fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
     match action {
         Action::Search => {
@@ -435,8 +455,10 @@ fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
                 }
             }
         }
-        Action::OpenReplay => {
-            let at = model.trial.as_ref().map(|t| (t.key.clone(), t.episode()));
+        Action::OpenReplay | Action::Open if action == Action::OpenReplay || on_terminal(model) => {
+            // A terminal that is looked at is not left for an episode long ago.
+            let live = on_terminal(model);
+            let at = model.trial.as_ref().map(|t| (t.key.clone(), if live { None } else { t.episode() }));
             match at {
                 Some((key, episode)) => open_replay(model, &key, episode),
                 None => Vec::new(),

@@ -13,15 +13,19 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 
+mod processes;
+mod terminal;
+
+use self::processes::{kill_group, kill_marked, kill_where};
+use self::terminal::Terminals;
 use super::pack::{self, Packed};
 use super::pipe::{PipeReader, pipe};
 use super::unpack::{Manner, unpack, unpack_part};
 use super::{
     Act, CUT_MARKER, Caps, Command, Description, Ended, EnvError, Environment, Exclude, ExecEnd, Fetched, FileBytes,
-    Life, Mount, PROBE_BYTES, ProbeAnswer, Trouble, Upload, plain_path,
+    Life, Mount, PROBE_BYTES, ProbeAnswer, Pty, PtyCommand, Trouble, Upload, plain_path,
 };
 use crate::harbor::Dir;
 
@@ -57,6 +61,7 @@ struct Place {
 struct State {
     running: bool,
     groups: BTreeSet<i32>,
+    terminals: Terminals,
 }
 
 impl LocalEnvironment {
@@ -133,7 +138,7 @@ impl Place {
         Ok(())
     }
 
-    /// A child in a process group of its own, without our variables: they may hold keys.
+    /// A child in a process group of its own.
     fn child(
         &self,
         program: &str,
@@ -141,8 +146,21 @@ impl Place {
         workdir: &Path,
         extra: &[(String, String)],
     ) -> tokio::process::Command {
+        let mut child = self.command(program, args, workdir, extra);
+        child.process_group(0);
+        child
+    }
+
+    /// A program with the environment's variables, without ours: they may hold keys.
+    fn command(
+        &self,
+        program: &str,
+        args: &[&str],
+        workdir: &Path,
+        extra: &[(String, String)],
+    ) -> tokio::process::Command {
         let mut child = tokio::process::Command::new(program);
-        child.args(args).current_dir(workdir).env_clear().stdin(Stdio::null()).process_group(0).kill_on_drop(true);
+        child.args(args).current_dir(workdir).env_clear().stdin(Stdio::null()).kill_on_drop(true);
         child.env("PATH", std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into()));
         child.env("LANG", "C.UTF-8").env("HOME", self.scratch.join("home")).env("TMPDIR", self.scratch.join("tmp"));
         for (path, name) in VARIABLES {
@@ -167,12 +185,7 @@ impl Place {
     async fn run(&self, command: &Command) -> Result<ExecEnd, EnvError> {
         let call = "run a command";
         self.running(call)?;
-        if let Some(user) = &command.user
-            && user != "root"
-        {
-            let detail = format!("a command for user {user}: the local environment has one user, ours");
-            return Err(EnvError::new(Trouble::Unsupported, call, &detail, "use the Docker environment"));
-        }
+        ours(call, command.user.as_deref())?;
         let workdir = self.host(&plain_path(call, command.workdir.as_deref().unwrap_or(HOME))?);
         let output = match &command.output {
             Some(file) => Some((self.output(call, &file.path)?, file.cap)),
@@ -235,7 +248,9 @@ impl Place {
         let call = "probe";
         self.running(call)?;
         let (program, args) = argv.split_first().ok_or_else(|| EnvError::new(Trouble::Command, call, "empty", ""))?;
-        let mut child = self.child(program, args, &self.scratch.join("app"), &[]);
+        // What is tested may remove its directory.
+        let app = self.scratch.join("app");
+        let mut child = self.child(program, args, if app.is_dir() { &app } else { &self.scratch }, &[]);
         child.stdout(Stdio::piped()).stderr(Stdio::null());
         let (mut child, mut group) = self.spawn(call, &mut child)?;
         let mut text = Vec::new();
@@ -337,11 +352,12 @@ impl Place {
     }
 
     fn end(&self) -> Result<(), EnvError> {
-        let groups = {
+        let (groups, terminals) = {
             let mut state = self.state();
             state.running = false;
-            std::mem::take(&mut state.groups)
+            (std::mem::take(&mut state.groups), std::mem::take(&mut state.terminals))
         };
+        terminals.end();
         for id in groups {
             kill_group(id);
         }
@@ -393,6 +409,17 @@ fn carry(
     })
 }
 
+/// There is one user here.
+fn ours(call: &str, user: Option<&str>) -> Result<(), EnvError> {
+    match user {
+        None | Some("root") => Ok(()),
+        Some(user) => {
+            let detail = format!("something for user {user}: the local environment has one user, ours");
+            Err(EnvError::new(Trouble::Unsupported, call, &detail, "use the Docker environment"))
+        }
+    }
+}
+
 async fn until(deadline: Option<tokio::time::Instant>) {
     match deadline {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -440,36 +467,6 @@ impl Drop for Group<'_> {
         // the mark tells whose processes they are.
         self.of.state().groups.remove(&self.id);
     }
-}
-
-fn kill_group(id: i32) {
-    // 0 and 1 would be our own group and everybody.
-    if let Some(pid) = Pid::from_raw(id).filter(|_| id > 1) {
-        let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-    }
-}
-
-/// Kills the processes that carry the mark in their environment; how many there were.
-fn kill_marked(mark: &str) -> usize {
-    kill_where(|found| found == mark)
-}
-
-/// Kills the processes with such a mark in their environment; how many there were.
-fn kill_where(fits: impl Fn(&str) -> bool) -> usize {
-    let begin = format!("{MARK}=");
-    let mut killed = 0;
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(id) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let Ok(environ) = fs::read(entry.path().join("environ")) else { continue };
-        let mut marks = environ.split(|b| *b == 0).filter_map(|v| v.strip_prefix(begin.as_bytes()));
-        if marks.any(|mark| std::str::from_utf8(mark).is_ok_and(&fits))
-            && let Some(pid) = Pid::from_raw(id).filter(|_| id > 1)
-        {
-            let _ = rustix::process::kill_process(pid, Signal::KILL);
-            killed += 1;
-        }
-    }
-    killed
 }
 
 /// Ends what an owner that is no more left of its local environments beneath `root`: their processes,
@@ -543,6 +540,18 @@ impl Environment for LocalEnvironment {
 
     fn stop(&self) -> Act<'_, ()> {
         Box::pin(self.aside(Place::end))
+    }
+
+    fn open_pty<'a>(&'a self, command: &'a PtyCommand) -> Act<'a, Pty> {
+        Box::pin(self.place.open_terminal(command))
+    }
+
+    fn pty_end<'a>(&'a self, id: &'a str) -> Act<'a, Option<i64>> {
+        Box::pin(self.place.end_of_terminal(id))
+    }
+
+    fn size_pty<'a>(&'a self, id: &'a str, cols: u16, rows: u16) -> Act<'a, ()> {
+        Box::pin(async move { self.place.size_terminal(id, cols, rows) })
     }
 
     fn home(&self) -> Option<String> {

@@ -30,8 +30,8 @@ impl Attempt {
             let begun = self.disk.work(move |folder| folder.begin_step(&name, Modes::default()));
             let folder = Arc::new(begun.await.map_err(os_error("a step's begin"))?);
             self.step(environment, step, part, &mut dirty).await?;
-            // Its recording is of this step, and moved with it.
-            self.clear_desk().await;
+            // Its recording is of this step, and moved with it; the terminal goes on into the next one.
+            self.rest_desk().await;
             self.archive(&**environment, Arc::clone(&folder)).await?;
             if let Some(why) = self.ends_here(step, part) {
                 self.say(why).await;

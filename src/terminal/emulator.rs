@@ -93,6 +93,11 @@ impl Emulator {
         self.inner.screen.frame()
     }
 
+    /// What makes an empty terminal show what this one shows.
+    pub fn dump(&self) -> String {
+        self.inner.screen.dump()
+    }
+
     /// Column and row of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
         self.inner.screen.cursor()

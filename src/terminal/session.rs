@@ -256,6 +256,11 @@ impl Session {
         View { shared: Arc::clone(&self.shared) }
     }
 
+    /// Whose terminal it is, and where it began.
+    pub fn spec(&self) -> &SessionSpec {
+        &self.spec
+    }
+
     /// Column and row of the cursor, from 0.
     pub fn cursor(&self) -> (u16, u16) {
         self.shared.state().emulator.cursor()
@@ -264,6 +269,19 @@ impl Session {
     /// `bash` or `sh`; None when it is closed.
     pub fn shell(&self) -> Option<&str> {
         self.link.as_ref().map(|link| link.shell.as_str())
+    }
+
+    /// Ends the present recording and goes on in another one, which begins with what is on the screen, or
+    /// in none. The shell and what runs in it take no notice.
+    pub fn record(&self, recording: Option<Recording>) {
+        let mut state = self.shared.state();
+        let before = state.emulator.dump();
+        state.recording = recording;
+        let Some(recording) = &mut state.recording else { return };
+        recording.remark(&before);
+        for fault in recording.faults() {
+            state.note(fault);
+        }
     }
 
     /// Marks the beginning of an episode (from 0) in the recording.

@@ -62,7 +62,8 @@ fn title(p: &Picture, name: &str, from: (u16, u16), room: (u16, u16), pen: Pen, 
     spread(left, right, "  ", columns, pen)
 }
 
-fn terminal(p: &Picture, from: (u16, u16), pen: Pen, frame: &mut Frame<'_>, body: Rect) {
+/// Draws a part of the terminal, with its edges where it is smaller than the room.
+pub(super) fn terminal(p: &Picture, from: (u16, u16), pen: Pen, frame: &mut Frame<'_>, body: Rect) {
     let buffer = frame.buffer_mut();
     for (row, y) in p.rows.iter().skip(usize::from(from.1)).zip(body.y..body.bottom()) {
         let mut column: u16 = 0;

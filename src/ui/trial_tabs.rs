@@ -8,7 +8,8 @@ use ratatui::text::{Line, Span};
 use super::fit::{cut, left, right, short, width};
 use super::style::Pen;
 use crate::app::detail::doc::{DocLine, Mark, Pane, RowAt};
-use crate::app::detail::{FileKind, FileRow, Finding, Slot, Tab, TrialView};
+use crate::app::detail::{FileKind, FileRow, Finding, Slot, Tab, TrialView, terminal};
+use crate::app::replay::corner;
 use crate::job::text;
 
 /// The tabs on one line, the current one marked; those around it where there is no room for all.
@@ -20,9 +21,19 @@ pub fn tab_line(view: &TrialView, alone: bool, pen: Pen, columns: usize) -> Line
     };
     let n = Tab::ALL.len();
     let (mut from, mut to) = (0, n);
-    let mut place = if alone && view.tab == Tab::Steps { super::trial::steps_fact(view) } else { place(view) };
-    // That the end is followed must be seen, whatever tabs have to go for it.
-    let kept = if place.ends_with(FOLLOWING) { width(FOLLOWING) + 1 } else { 0 };
+    let mut place = if view.tab == Tab::Terminal {
+        terminal_place(view, columns)
+    } else if alone && view.tab == Tab::Steps {
+        super::trial::steps_fact(view)
+    } else {
+        place(view)
+    };
+    // That the end is followed must be seen, whatever tabs have to go for it; and what of a terminal is shown.
+    let kept = match view.tab {
+        Tab::Terminal => width(&place) + 1,
+        _ if place.ends_with(FOLLOWING) => width(FOLLOWING) + 1,
+        _ => 0,
+    };
     while wide(from, to) + 2 + kept > columns && (from < at || to > at + 1) {
         // The farther end goes first.
         if at - from >= to - 1 - at && from < at { from += 1 } else { to -= 1 }
@@ -79,6 +90,42 @@ fn place(view: &TrialView) -> String {
     format!("at {:.0} % of {}{end}", at / total * 100.0, bytes(total as u64))
 }
 
+/// What of the terminal is shown, and from when it is.
+fn terminal_place(view: &TrialView, columns: usize) -> String {
+    let Some(picture) = &view.terminal.picture else { return String::new() };
+    let when = match (picture.following, picture.preview, picture.seeking) {
+        (true, true, _) => "live~",
+        (true, false, true) => "live, catching up",
+        (true, false, false) => "live",
+        (false, false, true) => "going to its end",
+        (false, ..) => "at its end",
+    };
+    let (size, room) = (picture.size, terminal::room(view.size()));
+    let from = corner(size, room, picture.cursor, view.terminal.scroll);
+    let long = columns >= 70;
+    let part = |name: &str, from: u16, room: u16, all: u16| {
+        (room < all).then(|| match long {
+            true => format!("{name} {}-{} of {all}", from + 1, from + room),
+            false => format!("{}-{}/{all}", from + 1, from + room),
+        })
+    };
+    let parts = [part("columns", from.0, room.0, size.0), part("rows", from.1, room.1, size.1)];
+    let words = std::iter::once(when.to_string()).chain(parts.into_iter().flatten());
+    words.collect::<Vec<_>>().join(if long { ", " } else { " " })
+}
+
+/// The terminal, or why there is none.
+fn terminal_pane(view: &TrialView, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
+    if let Some(picture) = &view.terminal.picture {
+        let from = corner(picture.size, (area.width, area.height), picture.cursor, view.terminal.scroll);
+        return super::replay::terminal(picture, from, pen, frame, area);
+    }
+    let words = view.terminal.missing.as_deref().unwrap_or("opening");
+    for (y, row) in (area.y..area.bottom()).zip(super::fit::wrap(words, usize::from(area.width))) {
+        frame.render_widget(Line::styled(row, pen.dim()), Rect { y, height: 1, ..area });
+    }
+}
+
 /// How a search stands, in words; None when there is none.
 pub fn status(view: &TrialView, _pen: Pen) -> Option<String> {
     let finding = view.finding.as_ref()?;
@@ -98,6 +145,7 @@ pub fn content(view: &TrialView, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     match view.slot() {
         Some(slot) => text_pane(view, slot, pen, frame, area),
+        None if view.tab == Tab::Terminal => terminal_pane(view, pen, frame, area),
         None if view.tab == Tab::Files => files(view, pen, frame, area),
         None => text_pane(view, Slot::Episode, pen, frame, area),
     }

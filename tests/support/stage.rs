@@ -27,6 +27,8 @@ pub struct Stage {
     /// What the effects asked for beside the loader.
     pub copied: Vec<String>,
     pub roots: Vec<PathBuf>,
+    /// What the player was asked for.
+    pub played: Vec<pilothouse::app::replay::Request>,
 }
 
 impl Stage {
@@ -38,6 +40,7 @@ impl Stage {
             loader: Loader::default(),
             copied: Vec::new(),
             roots: roots.iter().map(|r| r.to_path_buf()).collect(),
+            played: Vec::new(),
         };
         stage.scan();
         stage
@@ -86,6 +89,7 @@ impl Stage {
                 match effect {
                     Effect::Detail(request) => self.loader.handle(request, &mut |r| replies.push(r)),
                     Effect::Copy(text) => self.copied.push(text),
+                    Effect::Replay(request) => self.played.push(request),
                     _ => {}
                 }
             }

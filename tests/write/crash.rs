@@ -171,13 +171,15 @@ fn a_stopped_owner_that_goes_on_writes_nothing_more_and_says_why() {
         assert!(looked < 500);
     }
     let Claim::Mine(mut mine) = claim(May::TakeSilent) else { panic!("refused") };
-    let before = std::fs::read(temp.path().join("beat.txt")).unwrap();
+    let beat = || -> u64 { std::fs::read_to_string(temp.path().join("beat.txt")).unwrap().parse().unwrap() };
+    let before = beat();
     kill_process(pid(&child), Signal::CONT).unwrap();
     let words = wait_for_line(&mut out, "owner: ");
     assert!(words.contains("has taken over the job"), "{words}");
     assert!(words.contains("writes nothing more"), "{words}");
     assert!(child.wait().unwrap().success());
-    assert_eq!(std::fs::read(temp.path().join("beat.txt")).unwrap(), before);
+    // A write that it had begun when it was stopped may come to its end; none begins.
+    assert!((before..=before + 1).contains(&beat()), "{before} became {}", beat());
     // The late beat went nowhere.
     let Ok(Reading::Note(note)) = read(folder.dir()) else { panic!("no lease") };
     assert_eq!(note.token, mine.note().token);

@@ -12,7 +12,10 @@ impl TrialView {
     pub fn go_live(&mut self, phase: Phase, running: bool, now: Stamp) -> Vec<Effect> {
         self.live = running;
         self.live_at = Some(now);
-        self.grow(phase)
+        self.chosen();
+        let mut effects = self.grow(phase);
+        effects.extend(self.want_terminal());
+        effects
     }
 
     fn live_tab(phase: Phase) -> Tab {

@@ -98,6 +98,7 @@ impl TrialView {
         let mut effects = self.want_heads(anew || before != total);
         self.outdated |= anew;
         effects.extend(self.want_step());
+        effects.extend(self.want_terminal());
         effects
     }
 

@@ -15,9 +15,16 @@ pub fn open_trial(model: &mut Model, key: TrialKey) -> Vec<Effect> {
     view.resize(model.size);
     view.judge(job, trial);
     // From trial to trial the tab stays: the same question is asked of each.
-    if let Some(before) = &model.trial {
-        effects.extend(view.show(before.tab));
+    let before = model.trial.as_ref().map(|before| (before.tab, before.has_player()));
+    if let Some((tab, _)) = before {
+        effects.extend(view.show(tab));
     }
+    view.await_terminal(trial.result.is_none());
+    let wanted = view.want_terminal();
+    if wanted.is_empty() && before.is_some_and(|(_, player)| player) {
+        effects.push(Effect::Replay(super::super::replay::Request::Close));
+    }
+    effects.extend(wanted);
     model.trial = Some(view);
     if model.view() != View::Trial {
         model.views.push(View::Trial);
@@ -45,6 +52,9 @@ fn replay_from(
     let Some(job) = model.fleet.job(key.job) else { return Vec::new() };
     let path = job.facts.dir.join(&*key.trial);
     let (view, effects) = ReplayView::open(Source { path, title: key.trial.to_string(), episode, moment });
+    if let Some(below) = &mut model.trial {
+        below.lose_player();
+    }
     model.replay = Some(view);
     model.views.push(View::Replay);
     effects

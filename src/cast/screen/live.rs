@@ -295,6 +295,16 @@ impl LiveScreen {
         self.kept.limit
     }
 
+    /// What makes an empty screen of the same size show what this one shows, cursor and modes too. What is
+    /// above the screen, and a sequence that has begun, are left out.
+    pub fn dump(&self) -> String {
+        let dump = self.terminal.dump();
+        dump.chars().fold(String::with_capacity(dump.len()), |mut text, ch| {
+            self.graphemes.push(&mut text, ch);
+            text
+        })
+    }
+
     /// A copy of all that shows; marks are left out.
     pub fn frame(&self) -> Frame {
         let (cols, rows) = self.size();

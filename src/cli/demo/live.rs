@@ -8,18 +8,19 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 use super::{Demo, DemoError, Root, tasks};
+use crate::agent::scripted;
 use crate::cli::run::headless::{self, Ears, Output};
 use crate::cli::run::owner::{Owner, Terms};
 use crate::cli::run::prepare::{Prepared, Refusal, plan_of};
 use crate::cli::run::watched::{self, Show};
 use crate::cli::{Common, complain};
 use crate::environment::local;
-use crate::harbor::run_config::{DatasetConfig, EnvironmentConfig, RunConfig};
+use crate::harbor::run_config::{AgentConfig, DatasetConfig, EnvironmentConfig, RunConfig};
 use crate::harbor::write::Claimant;
 
 /// What is said wherever the demo is shown.
-pub const NOTICE: &str = "A small bundled job is run on this machine, by the tasks' own solutions: no \
-                          model, no container, no network. Some of its trials fail on purpose.";
+pub const NOTICE: &str = "A bundled job, run on this machine by an agent that types from scripts: no model, \
+                          container or network. Some of its trials fail on purpose.";
 /// Name of the job.
 const NAME: &str = "demo";
 /// Trials at a time.
@@ -69,6 +70,7 @@ impl Place {
             job_name: NAME.to_string(),
             jobs_dir: self.path().join("jobs"),
             n_concurrent_trials: SLOTS,
+            agents: vec![AgentConfig { name: Some(scripted::NAME.to_string()), ..AgentConfig::default() }],
             environment: EnvironmentConfig { kind: Some("local".to_string()), ..EnvironmentConfig::default() },
             datasets: vec![DatasetConfig { path: Some(self.path().join("tasks")), ..DatasetConfig::default() }],
             ..RunConfig::default()
@@ -85,6 +87,8 @@ impl Place {
             tell: Arc::new(move |line| out.say(line)),
             disk_floor: 0,
             adaptive: false,
+            ear: None,
+            pause_clock: false,
         }
     }
 }

@@ -10,7 +10,7 @@ use super::assets::Asset;
 macro_rules! bundle {
     ($($task:literal,)*) => {
         &[$(bundle!(@ $task, "task.toml"), bundle!(@ $task, "instruction.md"), bundle!(@ $task, "environment/Dockerfile"),
-            bundle!(@ $task, "solution/solve.sh"), bundle!(@ $task, "tests/test.sh"),)*]
+            bundle!(@ $task, "solution/solve.sh"), bundle!(@ $task, "solution/keys.json"), bundle!(@ $task, "tests/test.sh"),)*]
     };
     (@ $task:literal, $file:literal) => {
         (concat!($task, "/", $file), include_bytes!(concat!("../../../assets/demo-tasks/", $task, "/", $file)).as_slice())
