@@ -136,6 +136,11 @@ async fn fields_that_a_server_does_not_know_are_left_out_from_then_on() {
     assert!(reply.usage.is_some() && reply.parts == 0, "{reply:?}");
     let asked = server.chats();
     assert_eq!((asked.len(), asked[4].body.get("stream_options").is_some()), (6, true));
+    // A failure that only speaks of one is no refusal of it.
+    server.set(|face| face.no_streams = false);
+    server.on(When::nth(7), Answer::error(500, "error in the stream", "server_error", json!(500)));
+    let reply = ask(&self::client(&server, |_| {}), "q").await.unwrap();
+    assert!(reply.tries == 2 && reply.parts > 0, "{reply:?}");
     // A field of the operator's own is not left out.
     let own = self::client(&server, |options| {
         options.sampling.extra_body.insert("top_k".to_string(), json!(1));

@@ -304,8 +304,10 @@ impl Client {
         {
             return Some(name.clone());
         }
-        let streams = refusal.names("stream") || refusal.names("streaming");
-        (fields.contains_key("stream") && !set.contains_key("stream") && streams).then(|| "stream".to_string())
+        // A failure that only speaks of a stream is none of streaming.
+        let streams = ours("stream") || (refusal.names("streaming") && fields.contains_key("stream"));
+        let is_refused = refusal.is_about_support() && !matches!(failure.kind, Kind::Overloaded(_));
+        (streams && is_refused && !set.contains_key("stream")).then(|| "stream".to_string())
     }
 
     async fn exchange(

@@ -226,6 +226,12 @@ impl Refusal {
         matches!(status, 404 | 405) && !self.lower.contains("model")
     }
 
+    /// It says that something is not supported, allowed or there.
+    pub(super) fn is_about_support(&self) -> bool {
+        self.says(UNKNOWN_ARGUMENT)
+            || self.says(&["support", "not allowed", "disabled", "must be verified", "not available"])
+    }
+
     /// It is somebody's web page.
     pub(super) fn is_page(&self) -> bool {
         self.is_page
