@@ -40,7 +40,8 @@ use yard::{IMAGE, Yard};
 /// The key of all jobs here.
 pub const SECRET: &str = "sk-terminus-0123456789abcdef";
 /// Passes where the answer is 42.
-pub const CHECK: &str = "[ \"$(cat ${APP_DIR:-/app}/answer)\" = 42 ] && r=1 || r=0; echo $r > ${LOGS_DIR:-/logs}/verifier/reward.txt";
+pub const CHECK: &str =
+    "[ \"$(cat ${APP_DIR:-/app}/answer)\" = 42 ] && r=1 || r=0; echo $r > ${LOGS_DIR:-/logs}/verifier/reward.txt";
 /// Writes the answer.
 pub const SOLVE: (&str, f64) = ("mkdir -p ${APP_DIR:-/app} && cd ${APP_DIR:-/app} && echo 42 > answer\n", 0.4);
 

@@ -227,7 +227,10 @@ fn a_resume_keeps_what_was_done_elsewhere_and_goes_on_there() {
     assert_eq!(again.end(), 0, "{}", bench.output());
     let said = bench.output();
     assert!(said.contains("2 of 3 planned trials are kept as they are, 1 are run"), "{said}");
-    assert!(said.contains(&format!("the model is called at {}: moved there from {}", there.base(), here.base())), "{said}");
+    assert!(
+        said.contains(&format!("the model is called at {}: moved there from {}", there.base(), here.base())),
+        "{said}"
+    );
     assert!(bench.results().iter().all(|(_, end)| end == "1.0") && bench.results().len() == 3, "{:?}", bench.results());
     assert!(there.chats().len() > asked);
 }
