@@ -5,6 +5,8 @@
 #[path = "support/fleet.rs"]
 #[allow(dead_code)]
 mod build;
+#[path = "screen/now.rs"]
+mod now;
 #[path = "screen/requeue.rs"]
 mod requeue;
 #[path = "screen/scenes.rs"]

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use pilothouse::cast::{Player, Target, Work};
 use pilothouse::harbor::write::config::AgentConfig;
+use pilothouse::job::work::Doing;
 use pilothouse::scheduler::{Finished, PlanError};
 use pilothouse::terminal::Emulator;
 
@@ -130,10 +131,20 @@ fn scripts_end_as_their_tasks_judge_and_leave_recordings() {
 fn a_container_that_is_killed_is_no_fault_of_the_agent() {
     let keys = r#"[{"keys": "echo up > /logs/agent/up\n", "wait": 60}, {"keys": "echo never\n"}]"#;
     let yard = with_keys(Yard::new(), "killed", keys, PASS_INSIDE, IMAGE);
+    // One that does it itself, as root: what its container lives by ends with all else.
+    let all = r#"[{"keys": "kill -9 -1\n", "wait": 60}, {"keys": "echo never\n"}]"#;
+    let yard = with_keys(yard, "own", all, PASS_INSIDE, IMAGE);
     let begun = Instant::now();
-    let ran = in_containers(&yard, yard.config("scripted", 1), async |_, plan| {
-        let label = format!("label={}={}", pilothouse::environment::labels::JOB, plan.id);
+    let ran = in_containers(&yard, yard.config("scripted", 2), async |control, plan| {
         until(|| trial_dir(&plan, "killed").join("agent/up").exists()).await;
+        let told = control.board().read();
+        let (_, work) = told.iter().find(|(name, _)| name.starts_with("killed__")).unwrap_or_else(|| panic!("{told:?}"));
+        assert_eq!(work.episode, Some(1), "{told:?}");
+        let Doing::Command { keys, wait, since } = &work.doing else { panic!("{work:?}") };
+        assert_eq!((keys.as_str(), *wait), ("echo up > /logs/agent/up\n", 60.0));
+        assert!(work.told.unwrap() >= *since);
+        let trial = plan.trials.iter().find(|t| t.task.short_name() == "killed").unwrap();
+        let label = format!("label={}={}", pilothouse::environment::labels::TRIAL, trial.config.trial_name);
         let containers = docker(&["ps", "-q", "--filter", &label]);
         docker(&["kill", containers.lines().next().unwrap()]);
     });
@@ -144,6 +155,8 @@ fn a_container_that_is_killed_is_no_fault_of_the_agent() {
     let message = &read.result("killed").exception.as_ref().unwrap().message;
     assert!(message.contains("the container is not running any more") && message.contains("137"), "{message}");
     assert_eq!(class_of(&yard.dir(), "killed").0, "infra");
+    assert_eq!(read.end("own"), (None, Some("RuntimeError")));
+    assert_eq!(class_of(&yard.dir(), "own").0, "agent_error");
     assert_eq!(read.result("killed").n_episodes, Some(1));
     assert_eq!(left_of(&id), "");
 }

@@ -13,10 +13,16 @@
 mod bench;
 #[path = "steer/ctl.rs"]
 mod ctl;
+#[path = "steer/endpoint.rs"]
+mod endpoint;
 #[path = "steer/gates.rs"]
 mod gates;
+#[path = "steer/load.rs"]
+mod load;
 #[path = "support/daemon.rs"]
 mod own_engine;
+#[path = "steer/preflight.rs"]
+mod preflight;
 #[path = "steer/screens.rs"]
 mod screens;
 mod support;

@@ -10,6 +10,8 @@
     missing_docs
 )]
 
+#[path = "write/atif.rs"]
+mod atif;
 #[path = "write/crash.rs"]
 mod crash;
 #[path = "write/guard.rs"]

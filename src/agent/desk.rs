@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::harbor::write::result::AgentResult;
+use crate::job::Stamp;
 use crate::job::work::Work;
 use crate::terminal::Session;
 
@@ -14,6 +15,7 @@ pub struct Desk {
     session: tokio::sync::Mutex<Option<Session>>,
     report: Mutex<AgentResult>,
     work: Arc<Mutex<Work>>,
+    version: Mutex<Option<String>>,
 }
 
 impl Desk {
@@ -29,12 +31,24 @@ impl Desk {
 
     /// Tells what the agent does now.
     pub fn tell(&self, change: impl FnOnce(&mut Work)) {
-        change(&mut self.work.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut work = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut work);
+        work.told = Some(Stamp::now());
     }
 
     /// What the agent does, for whoever shows it.
     pub fn work(&self) -> Arc<Mutex<Work>> {
         Arc::clone(&self.work)
+    }
+
+    /// Which version was found where it works.
+    pub fn found_version(&self, version: &str) {
+        *self.version.lock().unwrap_or_else(PoisonError::into_inner) = Some(version.to_string());
+    }
+
+    /// The version that was found.
+    pub fn version(&self) -> Option<String> {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The last report, once.

@@ -8,11 +8,11 @@ use crate::harbor::write::result::AgentResult;
 pub struct Nop;
 
 impl Agent for Nop {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "nop"
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         "1.0.0"
     }
 

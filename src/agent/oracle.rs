@@ -15,11 +15,11 @@ const DURING: &str = "the oracle's run";
 pub struct Oracle;
 
 impl Agent for Oracle {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "oracle"
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         "1.0.0"
     }
 

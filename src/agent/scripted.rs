@@ -34,7 +34,9 @@ use super::{Agent, Stage, Work, of_environment};
 use crate::harbor::task::{Task, TaskStep};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
+use crate::job::Stamp;
 use crate::job::text::clean;
+use crate::job::work::Doing;
 use crate::terminal::{FILE_CAP, Recording, Session, SessionSpec};
 
 /// Its name.
@@ -179,11 +181,11 @@ impl Script {
 }
 
 impl Agent for Scripted {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         NAME
     }
 
-    fn version(&self) -> &'static str {
+    fn version(&self) -> &str {
         "1.0.0"
     }
 
@@ -227,6 +229,11 @@ async fn play(stage: &Stage<'_>) -> Result<AgentResult, Raised> {
             session.mark(u64::from(*episode));
         }
         stage.desk.report(report(entered, reopened));
+        let since = Stamp::now();
+        stage.desk.tell(|work| {
+            work.episode = Some(entered);
+            work.doing = Doing::Command { keys: keys.clone(), wait: wait.as_secs_f64(), since };
+        });
         let sent = session.send(keys).await.map_err(failed)?;
         if sent.reopened.is_some() {
             reopened += 1;

@@ -84,6 +84,7 @@ pub enum Action {
     Pause,
     First,
     TakeHelm,
+    Endpoint,
     Detach,
     SlotsMore,
     SlotsLess,
@@ -224,6 +225,14 @@ pub const ACTIONS: &[Spec] = &[
         ""
     ),
     spec!(List, A::TakeHelm, "helm", "a job of pilothouse: steer it from this screen", [Char('H')], ""),
+    spec!(
+        List,
+        A::Endpoint,
+        "endpoint",
+        "a job of pilothouse: call its model at another address (probes it, asks)",
+        [Char('E')],
+        ""
+    ),
     spec!(List, A::Verdict, "verdict", "say what this trial is: a verdict, by its letter", [Char('v')], ""),
     spec!(List, A::Mark, "mark", "mark this row, or take the mark away", [Char(' ')], ""),
     spec!(

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::job::verdict::{Outage, Word};
+use crate::job::work::Work;
 use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
 pub use crate::requeue::plan::{Ask, Plan, Prepared};
 use crate::requeue::{Terms, Wanted};
@@ -71,6 +72,10 @@ pub enum Order {
     First(Vec<String>),
     /// This screen steers from now on.
     TakeHelm,
+    /// Probe an address for the model; nothing is changed.
+    Probe(String),
+    /// Call the model at this address from now on.
+    Endpoint(String),
     /// Begin nothing new, let what runs end.
     Drain,
     /// Begin nothing new and cancel what runs.
@@ -262,6 +267,32 @@ pub struct Shut {
     pub since: Option<Stamp>,
 }
 
+/// Where a model of the job is served.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Where {
+    /// Its address in the job's config.
+    pub named: String,
+    /// Where it is now.
+    pub base: String,
+    /// How often it was moved.
+    pub moves: u32,
+    /// Why no call is made now; None: calls are made.
+    pub closed: Option<String>,
+}
+
+/// What a probe of an address found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Probed {
+    /// The address.
+    pub url: String,
+    /// Where the model is called now.
+    pub now: String,
+    /// What was found, a line each.
+    pub found: Vec<String>,
+    /// What speaks against it, a line each; none: it may be moved there.
+    pub problems: Vec<String>,
+}
+
 /// Who steers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Hand {
@@ -355,6 +386,12 @@ pub enum News {
     Crew(Crew),
     /// Nothing begins for these; none: everything is well.
     Shut(Vec<Shut>),
+    /// What changed of what trials at work do, by name; None: not at work any more.
+    Work(Vec<(Arc<str>, Option<Work>)>),
+    /// Where the models of its agents are served, as the owner has it.
+    Endpoints(Vec<Where>),
+    /// What a probe found, or why there was none.
+    Probed(Result<Probed, String>),
     /// Who steers.
     Hand(Hand),
     /// The owner's side can not be heard any more.

@@ -80,7 +80,13 @@ pub fn sorts(model: &Model) -> Menu {
 fn steers(action: Action) -> bool {
     matches!(
         action,
-        Action::SlotsMore | Action::SlotsLess | Action::CancelTrial | Action::Pause | Action::First | Action::TakeHelm
+        Action::SlotsMore
+            | Action::SlotsLess
+            | Action::CancelTrial
+            | Action::Pause
+            | Action::First
+            | Action::TakeHelm
+            | Action::Endpoint
     )
 }
 
@@ -97,6 +103,7 @@ pub fn acts(model: &Model) -> Menu {
         Action::Pause,
         Action::First,
         Action::TakeHelm,
+        Action::Endpoint,
         Action::SlotsMore,
         Action::SlotsLess,
         Action::CancelTrial,
@@ -140,6 +147,7 @@ pub fn acts(model: &Model) -> Menu {
                 Action::SlotsMore | Action::SlotsLess | Action::Pause => steer::why_not_owner(model),
                 Action::First => steer::crowd::why_not_first(model),
                 Action::TakeHelm => steer::why_not_take(model),
+                Action::Endpoint => steer::endpoint::why_not(model),
                 Action::CancelTrial if !steer::crowd::running(model).is_empty() => None,
                 Action::CancelTrial => steer::why_not_cancel(model),
                 Action::Stop if model.steer.side == Side::Reader => steer::why_not_stop(model),

@@ -30,3 +30,4 @@ pub mod steer;
 pub mod table;
 pub mod triage;
 pub mod update;
+pub mod works;

@@ -22,6 +22,8 @@ pub enum PromptKind {
     RequeueReason,
     /// Another address of the model, for a requeue.
     Endpoint,
+    /// Another address of the model, for the job that runs.
+    NewEndpoint,
     /// When the surroundings were at fault, and how.
     Outage,
     /// Filter of the server log; applied while typing.

@@ -106,12 +106,16 @@ pub fn tick(model: &mut Model) -> Vec<Effect> {
     }
     model.servers.ticked = Some(now);
     let known = any(model);
-    let trials = join::trials(&model.fleet, now, known);
+    let works = &model.steer.works.said;
+    let asked_for = known || !works.is_empty();
+    let trials = join::trials(&model.fleet, now, asked_for, works, &model.servers.thresholds.thinking);
     if known {
         model.serving.tick(now, &trials.demand(now));
     }
     let replicas = asked(model);
     model.servers.joined = join::join(&trials, &replicas, now);
+    let long = trials.told.into_iter().filter_map(|told| Some((told.key, told.long?)));
+    model.steer.works.long = long.collect();
     if !known {
         return Vec::new();
     }

@@ -6,18 +6,20 @@
 
 pub mod ask;
 pub mod crowd;
+pub mod endpoint;
 pub mod live;
 pub mod stop;
 
 use super::action::{Action, Context};
 use super::derived::Attention;
 use super::effect::Effect;
-use super::helm::{Crew, Hand, News, Order, Over, Place, Shut, Side, Stopping};
+use super::helm::{Crew, Hand, News, Order, Over, Place, Probed, Shut, Side, Stopping, Where};
 use super::model::{Model, View};
 use super::overlay::Overlay;
 use super::rows::{Outcome, Row, RowId};
 use super::triage;
 use super::update::notice;
+use super::works::{self, Works};
 use crate::job::{Job, JobKey, Phase, StateKind, TrialKey, time};
 use crate::serving::Severity;
 use ask::{Ask, Asking};
@@ -34,8 +36,18 @@ pub struct Steer {
     pub crew: Option<Crew>,
     /// Why nothing begins, as last heard.
     pub shut: Vec<Shut>,
+    /// What its trials say that they do.
+    pub works: Works,
     /// Who steers.
     pub hand: Hand,
+    /// Where the models of the job are served, as last heard.
+    pub endpoints: Vec<Where>,
+    /// The process that runs the job looks after its endpoints, and notes their outages.
+    pub looked_after: bool,
+    /// An address that is being probed.
+    pub probing: Option<String>,
+    /// What a probe found last.
+    pub probed: Option<Probed>,
     /// Why the run may not outlive a logout, where that can be told.
     pub logout: Option<String>,
     /// Trial slots that were asked for and are not told yet.
@@ -71,6 +83,7 @@ pub fn act(model: &mut Model, action: Action) -> Option<Vec<Effect>> {
         Action::Pause => pause(model),
         Action::First => crowd::first(model),
         Action::TakeHelm => take(model),
+        Action::Endpoint => endpoint::begin(model),
         Action::Detach => detach(model),
         Action::CancelTrial if model.context() == Context::List && !crowd::running(model).is_empty() => {
             crowd::cancel(model)
@@ -248,7 +261,8 @@ fn detach(model: &mut Model) -> Vec<Effect> {
     Vec::new()
 }
 
-/// Puts what holds everything up before all else that needs a person.
+/// Puts what holds everything up before all else that needs a person, and calls that go on and on among
+/// the rest.
 pub fn attention(model: &mut Model) {
     let now = model.now;
     let text = |shut: &Shut| {
@@ -264,7 +278,8 @@ pub fn attention(model: &mut Model) {
         }
     };
     let shut: Vec<Attention> = model.steer.shut.iter().map(text).collect();
-    model.derived.of_jobs.splice(0..0, shut);
+    let long = works::attention(model);
+    model.derived.of_jobs.splice(0..0, shut.into_iter().chain(long));
 }
 
 fn slots(model: &mut Model, more: bool) -> Vec<Effect> {
@@ -342,6 +357,11 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             model.stale = true;
             Vec::new()
         }
+        News::Endpoints(endpoints) => {
+            model.steer.endpoints = endpoints;
+            Vec::new()
+        }
+        News::Probed(probed) => endpoint::probed(model, probed),
         News::Hand(hand) => {
             let before = std::mem::replace(&mut model.steer.hand, hand);
             match &model.steer.hand {
@@ -356,10 +376,14 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             }
             Vec::new()
         }
+        News::Work(changes) => works::take(model, changes),
         News::Unlinked => {
             model.steer.crew = None;
+            model.steer.works.clear();
             model.steer.hand = Hand::Nobody;
             model.steer.shut.clear();
+            model.steer.endpoints.clear();
+            model.steer.probing = None;
             model.stale = true;
             Vec::new()
         }
@@ -368,6 +392,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             Vec::new()
         }
         News::Over(over) => {
+            model.steer.works.clear();
             model.stale = true;
             stop::over(model, over)
         }

@@ -110,7 +110,8 @@ pub fn settle(model: &mut Model) {
     model.built = model.fleet.revision;
     model.built_at = model.now;
     let derived = derived::derive(&model.fleet, model.now, &model.counting);
-    let rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
+    let mut rows = derived.tally.as_ref().map(|t| rows::build(&model.fleet, t)).unwrap_or_default();
+    model.steer.works.overlay(&mut rows);
     let old = std::mem::replace(&mut model.rows, rows);
     model.derived = derived;
     derived::finish(&mut model.derived, &model.rows);

@@ -1,12 +1,14 @@
 //! `pilothouse ctl <job dir> …`: steers a job that pilothouse runs on this host, from another terminal.
 
 pub mod client;
+pub mod endpoint;
 pub mod helm;
 pub mod link;
 pub mod place;
 pub mod scribe;
 pub mod server;
 pub mod wire;
+pub mod works;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -15,7 +17,7 @@ use clap::{Args, Subcommand};
 
 use super::{FINE, NEEDS_PERSON, USAGE, load};
 use crate::job::text::{clean, json_for_terminal};
-use crate::job::time;
+use crate::job::{Stamp, time};
 use client::CtlError;
 use wire::{Answer, Op, State};
 
@@ -49,6 +51,13 @@ pub struct CtlArgs {
 pub enum Verb {
     /// Tell how it stands: slots, gates, what runs and what comes next
     Status,
+    /// Tell what trials at work do: episode, call of the model or command and since when, tokens, context,
+    /// last analysis and plan
+    Work {
+        /// Only these: names of trials, or of tasks
+        #[arg(value_name = "TRIAL")]
+        trials: Vec<String>,
+    },
     /// Begin nothing more until `resume`; what runs runs on
     Pause,
     /// Begin trials again after `pause`
@@ -85,6 +94,7 @@ impl Verb {
     fn op(&self) -> Op {
         match self {
             Verb::Status => Op::Status,
+            Verb::Work { .. } => Op::Work,
             Verb::Pause => Op::Pause,
             Verb::Resume => Op::Resume,
             Verb::Drain => Op::Drain,
@@ -117,9 +127,19 @@ pub fn run(args: &CtlArgs) -> u8 {
         }
     }
     match asked(op) {
-        Ok(answer) => told(args, &answer),
+        Ok(answer) => told(args, at_work(args, answer)),
         Err(error) => failed(args, &error),
     }
+}
+
+/// What was asked for of what trials do, with what is to be said of it.
+fn at_work(args: &CtlArgs, answer: Answer) -> Answer {
+    let Verb::Work { trials } = &args.verb else { return answer };
+    let mut work = works::wanted(answer.work, trials);
+    // The operator's own limits, where they can be read.
+    let limits = super::serving::thresholds_of_everybody();
+    works::judge(&mut work, &limits.thinking, Stamp::now());
+    Answer { work, ..answer }
 }
 
 /// Asks before something is stopped.
@@ -158,21 +178,24 @@ fn failed(args: &CtlArgs, error: &CtlError) -> u8 {
     }
 }
 
-fn document(answer: &Answer) {
+/// Prints an answer as one JSON document.
+pub fn document(answer: &Answer) {
     let value = serde_json::json!({
         "schema_version": 1,
         "ok": answer.ok,
         "error": answer.error,
         "said": answer.said,
+        "probe": answer.probe,
         "status": answer.status,
+        "work": answer.work,
     });
     let text = serde_json::to_string_pretty(&value).unwrap_or_default();
     load::print(&format!("{}\n", json_for_terminal(&text)));
 }
 
-fn told(args: &CtlArgs, answer: &Answer) -> u8 {
+fn told(args: &CtlArgs, answer: Answer) -> u8 {
     if args.json {
-        document(answer);
+        document(&answer);
     }
     if let Some(why) = &answer.error {
         load::complain("ctl", &[clean(why).into_owned()]);
@@ -185,8 +208,21 @@ fn told(args: &CtlArgs, answer: &Answer) -> u8 {
         if let (Some(state), Op::Status) = (&answer.status, args.verb.op()) {
             load::print(&words(state));
         }
+        if let Verb::Work { .. } = args.verb {
+            load::print(&work_words(&answer));
+        }
     }
     FINE
+}
+
+/// What trials do, in lines.
+fn work_words(answer: &Answer) -> String {
+    let mut lines = works::words(&answer.work, Stamp::now());
+    let running = answer.status.as_ref().map_or(0, |state| state.running);
+    if lines.is_empty() {
+        lines.push(format!("{running} trials at work; none of them tells more than its files do"));
+    }
+    lines.iter().map(|line| format!("{}\n", clean(line))).collect()
 }
 
 /// How a job stands, in lines.
@@ -210,7 +246,12 @@ fn words(state: &State) -> String {
     if let Some(agents) = state.agents {
         out.push(format!("{} of {agents} agent slots at work", state.agents_at_work));
     }
-    let now = crate::job::Stamp::now();
+    let now = Stamp::now();
+    for endpoint in &state.endpoints {
+        let moved = if endpoint.moves > 0 { format!(" ({} in the config)", endpoint.named) } else { String::new() };
+        let closed = endpoint.closed.as_deref().map_or(String::new(), |why| format!(", no calls: {why}"));
+        out.push(format!("endpoint {}{moved}{closed}", endpoint.base));
+    }
     for gate in &state.gates {
         let since = time::parse(&gate.since).and_then(|read| time::seconds_between(read.at, now));
         let since = since.map_or("-".to_string(), time::words);

@@ -144,6 +144,8 @@ impl Helm for Desk {
             | Order::CancelTrials(_)
             | Order::First(_)
             | Order::TakeHelm
+            | Order::Probe(_)
+            | Order::Endpoint(_)
             | Order::Drain
             | Order::Cancel
             | Order::Hurry => {

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod ctl;
 pub mod demo;
 pub mod desk;
+pub mod endpoint;
 pub mod load;
 pub mod log;
 pub mod replay;
@@ -126,6 +127,8 @@ pub enum Command {
     Stop(stop::StopArgs),
     /// Steer a job that pilothouse runs here: pause, resume, drain, cancel, slots, order
     Ctl(ctl::CtlArgs),
+    /// Call the model of a job that pilothouse runs here at another address, once that was probed
+    Endpoint(endpoint::EndpointArgs),
     /// List what dead trials left on this host, and remove it
     Clean(clean::CleanArgs),
 }
@@ -159,6 +162,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::ResumePreview(args) => resume_preview::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Ctl(args) => ctl::run(&args),
+        Command::Endpoint(args) => endpoint::run(&args),
         Command::Clean(args) => clean::run(&args),
     }
 }

@@ -8,15 +8,21 @@
 //! | [`owner`] | a thread that runs the job to its end, whoever watches |
 //! | [`preflight`] | what would fail every trial is said before the first |
 //! | [`headless`] | progress lines, signals, the report, the exit code |
+//! | `descriptors` | open files for many trials at a time |
 //! | [`detach`] | the run goes on without a terminal |
+//! | [`lookout`] | looks after the endpoints of the models: closes them and the gate, opens them again |
+//! | `prober` | what is at an address that an endpoint may move to |
 //! | [`watched`] | the same job on a screen of its own, steered by keys |
 
+mod descriptors;
 pub mod detach;
 pub mod headless;
+pub mod lookout;
 pub mod owner;
 pub mod pointers;
 pub mod preflight;
 pub mod prepare;
+mod prober;
 pub mod repo;
 pub mod resume;
 mod smoke;
@@ -75,7 +81,7 @@ pub struct Run {
     /// Run one trial first; stop when it fails for its surroundings or the config
     #[arg(long, help_heading = "Job")]
     pub smoke: bool,
-    /// Begin without a look at engine, images and disk
+    /// Begin without a look at engine, images, disk and the agents' models
     #[arg(long, help_heading = "Job")]
     pub no_preflight: bool,
     /// Begin nothing while less than GIB GiB are free where the job dir, or Docker's data, is; 0: never
@@ -86,6 +92,13 @@ pub struct Run {
     /// is written into the journal
     #[arg(long, help_heading = "Job")]
     pub adaptive: bool,
+    /// While the endpoint of its model is away, an agent that waits for it does not use its time up: its clock
+    /// stands still, unlike Harbor's; what was lost is in the trial's pilothouse.json either way
+    #[arg(long, help_heading = "Job")]
+    pub pause_clock_on_outage: bool,
+    /// Begin trials, and let agents call their model, whatever the model servers look like
+    #[arg(long, help_heading = "Job")]
+    pub no_endpoint_gate: bool,
     /// Seconds between two signs of life in the job's lease
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::attach::seconds, hide = true)]
     pub heartbeat: f64,
@@ -116,7 +129,7 @@ pub fn run(args: &Run, common: &super::Common) -> u8 {
 
 fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
     let out = Output { json: args.json, quiet: args.flags.quiet };
-    let servers = args.serving.prepare().map_err(|why| Refusal::of(&why))?;
+    let mut servers = args.serving.prepare().map_err(|why| Refusal::of(&why))?;
     if args.flags.print_config {
         let asked = prepare::ask(&args.flags)?;
         super::load::print(&asked.printed);
@@ -147,7 +160,8 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
         let _inside = runtime.enter();
         Ears::new().map_err(fault)?
     };
-    let started = runtime.block_on(headless::start(prepared, terms(args, out), &mut ears, out))?;
+    let terms = Terms { ear: servers.ear().filter(|_| !args.no_endpoint_gate), ..terms(args, out) };
+    let started = runtime.block_on(headless::start(prepared, terms, &mut ears, out))?;
     let Some((owner, stops)) = started else {
         // What was begun is left to the end of this process.
         runtime.shutdown_background();
@@ -159,7 +173,11 @@ fn begin(args: &Run, common: &super::Common) -> Result<u8, Refusal> {
         let show = watched::Show { servers: Some(servers), ..watched::Show::default() };
         return Ok(watched::run(owner, &invalid, out, common, show, (&runtime, ears)));
     }
-    args.serving.complain_without_screen();
+    if args.no_endpoint_gate {
+        args.serving.complain_without_screen();
+    }
+    // What is read is for whoever looks after the endpoints alone.
+    drop(servers);
     Ok(runtime.block_on(headless::follow_to_end(owner, &invalid, out, stops, ears)))
 }
 
@@ -187,6 +205,8 @@ fn terms(args: &Run, out: Output) -> Terms {
         // Of a checked size: no more than 2^50.
         disk_floor: (args.disk_floor * (1u64 << 30) as f64) as u64,
         adaptive: args.adaptive,
+        ear: None,
+        pause_clock: args.pause_clock_on_outage,
     }
 }
 

@@ -1,7 +1,10 @@
 //! The model servers beside a screen: which are read, by a thread of its own, and who is told of alarms.
 
+use std::time::Duration;
+
 use clap::Args;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::app::effect::Effect;
 use crate::app::helm::Abort;
@@ -40,11 +43,14 @@ pub struct ServingArgs {
     pub notify: Option<String>,
 }
 
-/// Batches of observations that may wait for the screen; then the readers wait.
+/// Batches of observations that may wait for the screen.
 const QUEUE: usize = 64;
+/// How long a screen may keep the readers waiting, once; then it misses what it does not take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 enum Wish {
     Read(Vec<Source>),
+    Also(Source),
     Abort(Box<Abort>, oneshot::Sender<Result<String, String>>),
 }
 
@@ -55,7 +61,14 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Has these sources read, instead of those before.
+    /// Has one more source read.
+    pub fn also(&self, source: Source) {
+        if self.wishes.try_send(Wish::Also(source)).is_err() {
+            tracing::error!("nobody reads the model servers");
+        }
+    }
+
+    /// Has these sources read, instead of those before; nothing is begun anew that is read already.
     pub fn read(&self, sources: Vec<Source>) {
         if self.wishes.try_send(Wish::Read(sources)).is_err() {
             tracing::error!("nobody reads the model servers");
@@ -87,6 +100,22 @@ pub struct Servers {
     thresholds: Thresholds,
     bell: bool,
     guess: bool,
+    ear: Option<mpsc::Receiver<Vec<Observation>>>,
+}
+
+/// One who hears what the servers are seen to do beside the screen, and as long as he likes.
+#[derive(Debug)]
+pub struct Ear {
+    /// The way to the thread that reads.
+    pub remote: Remote,
+    /// What it reads.
+    pub heard: mpsc::Receiver<Vec<Observation>>,
+    /// What was named.
+    pub sources: Vec<Source>,
+    /// From when on something is a diagnosis.
+    pub thresholds: Thresholds,
+    /// The endpoints that the job names may be read, too.
+    pub guess: bool,
 }
 
 impl ServingArgs {
@@ -118,7 +147,7 @@ impl ServingArgs {
             return Err(problem);
         }
         let thresholds = super::serving::thresholds(None).map_err(|e| e.to_string())?;
-        let (remote, heard) = start(options).map_err(|e| format!("no thread to read the model servers: {e}"))?;
+        let (remote, heard, ear) = start(options).map_err(|e| format!("no thread to read the model servers: {e}"))?;
         Ok(Servers {
             remote,
             heard,
@@ -127,11 +156,23 @@ impl ServingArgs {
             thresholds,
             bell: !self.no_bell,
             guess: !self.no_guess,
+            ear: Some(ear),
         })
     }
 }
 
 impl Servers {
+    /// The place beside the screen; once.
+    pub fn ear(&mut self) -> Option<Ear> {
+        Some(Ear {
+            remote: self.remote.clone(),
+            heard: self.ear.take()?,
+            sources: self.sources.clone(),
+            thresholds: self.thresholds.clone(),
+            guess: self.guess,
+        })
+    }
+
     /// Prepares the model; the effects are run at once.
     pub fn prepare(&self, model: &mut Model) -> Vec<Effect> {
         model.servers.alarms.bell = self.bell;
@@ -146,24 +187,39 @@ impl Servers {
     }
 }
 
-fn start(options: Options) -> std::io::Result<(Remote, mpsc::Receiver<Vec<Observation>>)> {
+type Heard = mpsc::Receiver<Vec<Observation>>;
+
+fn start(options: Options) -> std::io::Result<(Remote, Heard, Heard)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (wishes, mut wished) = mpsc::channel::<Wish>(QUEUE);
-    let (tell, heard) = mpsc::channel(QUEUE);
+    let (tell, told) = mpsc::channel(QUEUE);
+    let (screen, on_screen) = mpsc::channel(QUEUE);
+    let (ear, in_ear) = mpsc::channel(QUEUE);
     // A thread of its own: whatever a server does, the screen draws and takes keys.
     std::thread::Builder::new().name("serving".into()).spawn(move || {
         runtime.block_on(async move {
-            let mut reading: Option<source::Handle> = None;
+            tokio::spawn(hand_on(told, screen, ear));
+            let mut reading: Vec<Source> = Vec::new();
+            let mut handles: Vec<source::Handle> = Vec::new();
             while let Some(wish) = wished.recv().await {
                 match wish {
+                    Wish::Read(sources) if sources == reading => {}
                     Wish::Read(sources) => {
-                        drop(reading.take());
-                        reading = Some(source::start(sources, &options, tell.clone()));
+                        handles.clear();
+                        reading.clone_from(&sources);
+                        handles.push(source::start(sources, &options, tell.clone()));
+                    }
+                    Wish::Also(source) if reading.contains(&source) => {}
+                    Wish::Also(source) => {
+                        reading.push(source.clone());
+                        handles.push(source::start(vec![source], &options, tell.clone()));
                     }
                     Wish::Abort(abort, done) => {
-                        let result = match &reading {
+                        let worker = abort.worker.as_deref();
+                        // Whoever reads that server; else the first says that nobody does.
+                        let handle = handles.iter().find(|h| h.knows(&abort.server)).or(handles.first());
+                        let result = match handle {
                             Some(handle) => {
-                                let worker = abort.worker.as_deref();
                                 let acted = handle.abort(&abort.server, worker, &abort.rid).await;
                                 let words = acted.words.to_string();
                                 if acted.done { Ok(words) } else { Err(words) }
@@ -176,5 +232,31 @@ fn start(options: Options) -> std::io::Result<(Remote, mpsc::Receiver<Vec<Observ
             }
         });
     })?;
-    Ok((Remote { wishes }, heard))
+    Ok((Remote { wishes }, on_screen, in_ear))
+}
+
+/// Hands on what is read, to both or to whoever is there. A screen that stands still holds nobody up for
+/// long: it misses what it does not take.
+async fn hand_on(mut told: Heard, screen: mpsc::Sender<Vec<Observation>>, ear: mpsc::Sender<Vec<Observation>>) {
+    let mut patient = true;
+    while let Some(batch) = told.recv().await {
+        if !ear.is_closed() {
+            let _ = ear.send(batch.clone()).await;
+        }
+        if screen.is_closed() {
+            if ear.is_closed() {
+                return;
+            }
+            continue;
+        }
+        patient = match screen.try_send(batch) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(batch)) if patient || ear.is_closed() => match ear.is_closed() {
+                // Nobody else waits.
+                true => screen.send(batch).await.is_ok(),
+                false => matches!(timeout(PATIENCE, screen.send(batch)).await, Ok(Ok(()))),
+            },
+            Err(_) => false,
+        };
+    }
 }

@@ -7,13 +7,14 @@ use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::ctl::{client, works};
 use super::{FINE, INFRA, NEEDS_PERSON, SIGNAL, USAGE, classes, load};
 use crate::follow::{Follower, Options as FollowOptions};
 use crate::job::fleet::StateKind;
 use crate::job::slots::Rule;
 use crate::job::tally::{self, Tally};
 use crate::job::{Class, Fleet, JobEvent, Stamp, eta, warnings};
-use crate::report::json::{StatusPart, Style};
+use crate::report::json::{StatusPart, Style, Works};
 use crate::report::{json, plain};
 use crate::triage::Classifier;
 
@@ -78,17 +79,22 @@ struct Report {
     tally: Tally,
     eta: Option<eta::Eta>,
     attention: Vec<warnings::Attention>,
+    works: Works,
+    now: Stamp,
 }
 
 impl Report {
     fn new(fleet: &Fleet, now: Stamp) -> Report {
         let tally = tally::count_side_by_side(fleet, Rule::default(), now);
-        let attention = warnings::attention(fleet, &tally);
-        Report { eta: eta::of_fleet(fleet, now), attention, tally }
+        let mut attention = warnings::attention(fleet, &tally);
+        let works = works(fleet, &tally, now);
+        attention.extend(long(fleet, &works));
+        Report { eta: eta::of_fleet(fleet, now), attention, tally, works, now }
     }
 
     fn text(&self, fleet: &Fleet, as_json: bool, style: Style) -> String {
-        let part = StatusPart { eta: self.eta.as_ref(), attention: &self.attention };
+        let works = Some(&self.works);
+        let part = StatusPart { eta: self.eta.as_ref(), attention: &self.attention, works, now: self.now };
         if as_json {
             json::document(fleet, &self.tally, Some(&part), style)
         } else {
@@ -97,8 +103,41 @@ impl Report {
     }
 
     fn code(&self, fleet: &Fleet) -> u8 {
-        code(fleet, &self.tally)
+        match code(fleet, &self.tally) {
+            FINE if self.works.values().any(|told| told.long.is_some()) => NEEDS_PERSON,
+            code => code,
+        }
     }
+}
+
+/// What trials at work say that they do, where pilothouse runs their jobs on this host.
+fn works(fleet: &Fleet, tally: &Tally, now: Stamp) -> Works {
+    let state = super::state_dir();
+    let limits = super::serving::thresholds_of_everybody();
+    let mut out = Works::new();
+    for (at, (job, line)) in fleet.jobs().iter().zip(&tally.jobs).enumerate() {
+        if line.state.kind != StateKind::Running {
+            continue;
+        }
+        let mut told = client::works(&job.facts.dir, state.as_deref());
+        works::judge(&mut told, &limits.thinking, now);
+        let known = told.into_iter().filter_map(|one| Some((job.trials.get_key_value(&*one.trial)?.0.clone(), one)));
+        out.extend(known.map(|(name, one)| ((at, name), one)));
+    }
+    out
+}
+
+/// Calls of the model that go on unusually long.
+fn long(fleet: &Fleet, works: &Works) -> Option<warnings::Attention> {
+    let mut all = works.iter().filter_map(|((at, name), told)| Some((*at, name, told.long.as_ref()?)));
+    let (at, name, long) = all.next()?;
+    let path = fleet.jobs().get(at).map(|job| job.facts.dir.join(&**name).display().to_string());
+    Some(warnings::Attention {
+        kind: "thinking",
+        count: 1 + all.count() as u64,
+        message: format!("{name}: {long}"),
+        path: path.unwrap_or_default(),
+    })
 }
 
 /// The exit code of a count.

@@ -43,4 +43,4 @@ pub use resolve::{ConfigError, Host, Resolved, read_config, read_file, resolve};
 pub use retry::{HarborVersion, default_excludes, policy, retryable};
 pub use secrets::{is_sensitive_name, template_name};
 pub use types::*;
-pub use unsupported::{SETTINGS, Unsupported, WAY, unsupported};
+pub use unsupported::{SETTINGS, Unsupported, WAY, unsupported, unsupported_beside};

@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`atomic`] | files beneath an open directory: temporary name, sync, rename; errors with a next step |
 //! | `growing` | files that grow where a running container can write |
+//! | [`twin`] | a file that grows at its end and is seen whole at any time |
+//! | [`atif`] | trajectories, step by step |
 //! | [`config`], [`lock`], [`result`], [`stats`] | the documents, as Harbor names their fields |
 //! | [`from_run`] | from an operator's config to those documents |
 //! | [`raised`] | a failure under its name |
@@ -14,6 +16,7 @@
 //! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
 //! | [`scrub`], [`ids`] | no secrets in files; names that nobody else has |
 
+pub mod atif;
 pub mod atomic;
 pub mod config;
 pub mod from_run;
@@ -29,6 +32,7 @@ pub mod result;
 pub mod scrub;
 pub mod stats;
 mod steps;
+pub mod twin;
 
 pub use atomic::{Folder, Log, WriteError};
 pub use growing::Growing;

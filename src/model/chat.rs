@@ -73,6 +73,22 @@ pub struct Usage {
     pub reasoning: Option<u64>,
 }
 
+impl Usage {
+    /// Both together.
+    pub fn plus(self, other: Usage) -> Usage {
+        let both = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.saturating_add(b)),
+            (a, b) => a.or(b),
+        };
+        Usage {
+            prompt: self.prompt.saturating_add(other.prompt),
+            cached: both(self.cached, other.cached),
+            completion: self.completion.saturating_add(other.completion),
+            reasoning: both(self.reasoning, other.reasoning),
+        }
+    }
+}
+
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
@@ -90,4 +106,10 @@ pub struct Reply {
     pub id: Option<String>,
     /// From sending the request to the last byte, all tries of it.
     pub took: Duration,
+    /// From sending the request to its first part, of the last try; None: it did not come in parts.
+    pub first: Option<Duration>,
+    /// Parts it came in: at least so many tokens were generated. 0 where it did not come in parts.
+    pub parts: u64,
+    /// Tries made.
+    pub tries: u32,
 }

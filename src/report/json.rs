@@ -35,15 +35,18 @@
 //! | `started_at`, `finished_at` | UTC, microseconds; the start of an unfinished trial is that of its directory |
 //! | `chosen` | true when it counts |
 //! | `superseded_by` | `job_dir/trial` of the one that counts instead, for duplicates, too |
+//! | `work` | only `status`, of a trial at work whose job pilothouse runs on this host: what its agent says that it does, see [`super::work::WorkJson`]; left out else |
 //!
 //! No number in it is infinite or NaN. Characters that a terminal would act on are written as `\u`
 //! escapes; the values stay the same.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use super::work::WorkJson;
 use super::{path_of, trial_of};
 use crate::job::effort::Took;
 use crate::job::eta::Eta;
@@ -59,6 +62,10 @@ pub struct StatusPart<'a> {
     pub eta: Option<&'a Eta>,
     /// What needs a person.
     pub attention: &'a [Attention],
+    /// What trials at work say that they do, where a process here could be asked.
+    pub works: Option<&'a Works>,
+    /// When it is told.
+    pub now: Stamp,
 }
 
 /// Layout of the text.
@@ -76,7 +83,7 @@ pub fn document(fleet: &Fleet, tally: &Tally, status: Option<&StatusPart<'_>>, s
         schema_version: 1,
         merge: merge(tally),
         jobs: jobs(fleet, tally),
-        trials: tally.rows.iter().map(|row| trial(fleet, row)).collect(),
+        trials: tally.rows.iter().map(|row| trial(fleet, row, status.and_then(|s| s.works))).collect(),
         totals: totals(tally),
         common: common(tally),
         status: status.map(|s| StatusJson {
@@ -197,6 +204,9 @@ fn jobs<'a>(fleet: &'a Fleet, tally: &'a Tally) -> Vec<JobJson<'a>> {
     fleet.jobs().iter().zip(&tally.jobs).map(job).collect()
 }
 
+/// What trials at work say that they do, by the place of their job and their name.
+pub type Works = BTreeMap<(usize, Arc<str>), WorkJson>;
+
 #[derive(Serialize)]
 struct TrialJson<'a> {
     job: &'a str,
@@ -225,9 +235,11 @@ struct TrialJson<'a> {
     finished_at: Option<Stamp>,
     chosen: bool,
     superseded_by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<&'a WorkJson>,
 }
 
-fn trial<'a>(fleet: &'a Fleet, row: &'a Row) -> TrialJson<'a> {
+fn trial<'a>(fleet: &'a Fleet, row: &'a Row, works: Option<&'a Works>) -> TrialJson<'a> {
     let job = fleet.jobs().get(row.job);
     let trial = trial_of(fleet, row);
     let result = trial.and_then(|t| t.result.as_ref());
@@ -256,6 +268,7 @@ fn trial<'a>(fleet: &'a Fleet, row: &'a Row) -> TrialJson<'a> {
         finished_at: result.and_then(|r| r.finished),
         chosen: row.place == Place::Chosen,
         superseded_by: row.superseded_by.as_ref().map(|(job, name)| path_of(fleet, *job, name)),
+        work: works.and_then(|works| works.get(&(row.job, row.trial.clone()?))),
     }
 }
 

@@ -12,6 +12,7 @@ pub mod plain;
 pub mod publish;
 pub mod serving;
 pub mod triage;
+pub mod work;
 
 use std::borrow::Cow;
 

@@ -20,6 +20,8 @@ const WIDTH: usize = 80;
 const INDENT: usize = 12;
 /// Warnings of one kind that are printed in full.
 const SHOWN: usize = 5;
+/// Trials at work that are told of.
+const WORKS: usize = 20;
 
 /// The report of `tally`.
 pub fn tally(fleet: &Fleet, tally: &Tally) -> String {
@@ -52,6 +54,7 @@ pub fn status(fleet: &Fleet, tally: &Tally, part: &StatusPart<'_>) -> String {
     counts(&mut out, tally);
     scores(&mut out, tally);
     token_line(&mut out, tally);
+    works(&mut out, part);
     if part.attention.is_empty() {
         field(&mut out, "attention", "nothing needs a person");
     }
@@ -61,6 +64,19 @@ pub fn status(fleet: &Fleet, tally: &Tally, part: &StatusPart<'_>) -> String {
         field(&mut out, if i == 0 { "attention" } else { "" }, &text);
     }
     out
+}
+
+/// What trials at work say that they do, a line each.
+fn works(out: &mut String, part: &StatusPart<'_>) {
+    let Some(works) = part.works.filter(|works| !works.is_empty()) else { return };
+    for (i, ((_, name), told)) in works.iter().take(WORKS).enumerate() {
+        let said = told.work().map(|work| super::work::lines(name, &work, None, part.now));
+        let first = said.and_then(|lines| lines.into_iter().next()).unwrap_or_else(|| line(name));
+        field(out, if i == 0 { "at work" } else { "" }, &first);
+    }
+    if works.len() > WORKS {
+        field(out, "", &format!("and {} more; pilothouse ctl JOB_DIR work tells of all", works.len() - WORKS));
+    }
 }
 
 /// What a finished trial came to: `passed, reward 1`, `no reward, VerifierTimeoutError`.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, watch};
 
+use super::board::Board;
 use super::gate::{Closed, Gate};
 use super::policy::{Policy, Stop};
 
@@ -124,9 +125,15 @@ impl Status {
 pub struct Control {
     shared: Arc<Shared>,
     status: watch::Receiver<Status>,
+    board: Board,
 }
 
 impl Control {
+    /// What the agents of running trials do.
+    pub fn board(&self) -> Board {
+        self.board.clone()
+    }
+
     /// How the job stands, and every change of it; closed at the job's end.
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
@@ -238,11 +245,16 @@ pub(super) struct Wishes {
 }
 
 /// Both ends, for a plan with trials of these names.
-pub(super) fn control(names: Vec<Named>, policy: &Policy, agents: (Option<usize>, usize)) -> (Control, Wishes) {
+pub(super) fn control(
+    names: Vec<Named>,
+    policy: &Policy,
+    agents: (Option<usize>, usize),
+    board: Board,
+) -> (Control, Wishes) {
     let state = State { wanted: Wanted::default(), standing: policy.standings(names.len()), over: false };
     let shared = Arc::new(Shared { names, state: Mutex::new(state), bell: Notify::new() });
     let (status, told) = watch::channel(Status::of(policy, agents));
-    (Control { shared: Arc::clone(&shared), status: told }, Wishes { shared, status })
+    (Control { shared: Arc::clone(&shared), status: told, board }, Wishes { shared, status })
 }
 
 impl Wishes {

@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::adaptive::{Adapted, of_surroundings};
 use super::agents::Pool;
+use super::board::Board;
 use super::control::{Control, Named, Wanted, Wishes, control};
 use super::disk::Disk;
 use super::gate::{Floor, Gate, Turned};
@@ -20,9 +21,11 @@ use super::trial::{Attempt, Places};
 use crate::agent::{self, Agent, Desk};
 use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
+use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::result::TrialResult;
 use crate::harbor::write::{Claimant, JobWriter, Modes, TrialFolder, WriteError};
 use crate::job::Stamp;
+use crate::model::endpoint::{Endpoints, Standing};
 
 /// Why a job could not go on. Its trials were stopped; it can be resumed when the cause is gone.
 #[derive(Debug, thiserror::Error)]
@@ -67,13 +70,15 @@ pub struct Job {
     /// Away while a thread writes with it.
     writer: Option<JobWriter>,
     places: Arc<dyn Places>,
-    agents: HashMap<String, Arc<dyn Agent>>,
+    agents: Agents,
     /// Agent slots by group; those without a limit of their own share the last.
     agent_slots: HashMap<Arc<str>, Arc<Pool>>,
     other_agents: Arc<Pool>,
     /// Rung when an agent takes or leaves a slot.
     moved: Arc<Notify>,
     manners: Manners,
+    /// Where the models of its agents are served.
+    endpoints: Endpoints,
     /// Something failed for its surroundings: what was seen of them before is old.
     distrust: bool,
     /// When a gate was closed last.
@@ -83,6 +88,7 @@ pub struct Job {
     began: HashMap<usize, Duration>,
     policy: Policy,
     wishes: Wishes,
+    board: Board,
     beat: Duration,
     begin: Instant,
     work: JoinSet<Done>,
@@ -119,13 +125,7 @@ impl Job {
         Ok(Job::of(plan, agents, writer, who, places))
     }
 
-    fn of(
-        plan: Plan,
-        agents: HashMap<String, Arc<dyn Agent>>,
-        writer: JobWriter,
-        who: &Claimant,
-        places: Arc<dyn Places>,
-    ) -> (Job, Control) {
+    fn of(plan: Plan, agents: Agents, writer: JobWriter, who: &Claimant, places: Arc<dyn Places>) -> (Job, Control) {
         let config = &plan.config;
         let retry = &config.retry;
         let rules = RetryConfig {
@@ -149,7 +149,12 @@ impl Job {
             task: [t.task.name.clone(), t.task.short_name().to_string()],
         };
         let names = plan.trials.iter().map(named).collect();
-        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents));
+        let board = Board::default();
+        let (control, wishes) = control(names, &policy, counts(&agent_slots, &other_agents), board.clone());
+        let endpoints = Endpoints::default();
+        for base in plan.config.agents.iter().filter_map(agent::base) {
+            endpoints.of(&base);
+        }
         let job = Job {
             plan,
             writer: Some(writer),
@@ -159,12 +164,14 @@ impl Job {
             other_agents,
             moved,
             manners: Manners::default(),
+            endpoints,
             distrust: false,
             last_closed: None,
             backs: HashMap::new(),
             began: HashMap::new(),
             policy,
             wishes,
+            board,
             // Half of it: one that is late must not look dead.
             beat: (who.interval / 2).max(Duration::from_millis(10)),
             begin: Instant::now(),
@@ -179,6 +186,11 @@ impl Job {
     /// Lets one trial begin, and no other before [`Control::set_slots`].
     pub fn first_alone(&mut self) {
         self.policy.first_alone();
+    }
+
+    /// Where the models of its agents are served: what is done to one is done to all trials that use it.
+    pub fn endpoints(&self) -> Endpoints {
+        self.endpoints.clone()
     }
 
     /// What it does by itself while it runs.
@@ -200,6 +212,7 @@ impl Job {
         places.insert(0, (self.plan.dir(), "where the job dir is".to_string()));
         let floor = Floor { bytes: self.manners.disk_floor, places };
         let mut health = Health::begin(Arc::clone(&self.places), floor);
+        let mut standings: Vec<_> = self.endpoints.all().iter().map(|(_, endpoint)| endpoint.changes()).collect();
         loop {
             let now = self.begin.elapsed();
             if std::mem::take(&mut self.distrust) {
@@ -241,6 +254,11 @@ impl Job {
                     for (gate, why) in seen.gates {
                         self.turn(gate, why.as_deref()).await;
                     }
+                }
+                () = any_changed(&mut standings) => {
+                    // Whoever closed it: nothing begins that would have to wait for it.
+                    let why = self.endpoints.all().iter().find_map(|(_, endpoint)| endpoint.now().closed);
+                    self.turn(Gate::Endpoint, why.as_deref()).await;
                 }
                 () = self.moved.notified() => {}
                 () = sleep(wake) => {}
@@ -357,7 +375,8 @@ impl Job {
                 self.check(begun)
             }
         };
-        let agent = planned.config.agent.name.as_ref().and_then(|name| self.agents.get(name)).map(Arc::clone);
+        let agent = self.agents.iter().find(|(config, _)| *config == planned.config.agent);
+        let agent = agent.map(|(_, agent)| Arc::clone(agent));
         let (Some(folder), Some(agent)) = (begun, agent) else {
             // Not begun: nothing of it is there to be written.
             self.policy.ended(trial, &[crate::job::outcome::CANCELLED], false, self.begin.elapsed());
@@ -372,10 +391,15 @@ impl Job {
         let agents = Arc::clone(agents.unwrap_or(&self.other_agents));
         let ledger = Ledger::default();
         let desk = Desk::default();
-        let attempt = Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk };
+        let seat = self.board.sit(&planned.config.trial_name, desk.work());
+        let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
+        let (pauses, lost) = (self.manners.pause_clock, Vec::new());
+        let attempt =
+            Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk, endpoint, pauses, lost };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;
+            drop(seat);
             // What had not begun may have failed for what a gate is about: looked at right then.
             let held = if unbegun(&result) { asker.look().await } else { None };
             Done { trial, result, held }
@@ -486,6 +510,24 @@ impl Job {
     }
 }
 
+/// Ends when one of these endpoints stands differently than when it was last looked at.
+async fn any_changed(standings: &mut [watch::Receiver<Standing>]) {
+    let each = standings.iter_mut().map(|standing| {
+        Box::pin(async {
+            // An endpoint lives as long as the job.
+            if standing.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    });
+    let mut each: Vec<_> = each.collect();
+    std::future::poll_fn(move |context| {
+        let changed = each.iter_mut().any(|one| one.as_mut().poll(context).is_ready());
+        if changed { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+}
+
 /// Whether an attempt failed before its environment stood: nothing of its work had begun.
 fn unbegun(result: &TrialResult) -> bool {
     let failed = result.exception_info.as_ref().is_some_and(|e| of_surroundings(&[&e.exception_type]));
@@ -502,13 +544,15 @@ fn counts(groups: &HashMap<Arc<str>, Arc<Pool>>, others: &Pool) -> (Option<usize
     (agents, at_work + all.iter().map(|(_, at_work)| at_work).sum::<usize>())
 }
 
-/// The agents of a plan, by name.
-fn agents(plan: &Plan) -> Result<HashMap<String, Arc<dyn Agent>>, RunError> {
-    let mut agents = HashMap::new();
+/// Agents, each with the config that asks for it.
+type Agents = Vec<(AgentConfig, Arc<dyn Agent>)>;
+
+/// The agents of a plan.
+fn agents(plan: &Plan) -> Result<Agents, RunError> {
+    let mut agents = Agents::new();
     for config in &plan.config.agents {
-        let name = config.name.clone().unwrap_or_default();
-        let agent = agent::by_name(&name).ok_or_else(|| RunError::Agent(name.clone()))?;
-        agents.insert(name, Arc::from(agent));
+        let agent = agent::of(config).map_err(|lines| RunError::Agent(lines.join("; ")))?;
+        agents.push((config.clone(), Arc::from(agent)));
     }
     Ok(agents)
 }

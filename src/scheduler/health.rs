@@ -30,6 +30,8 @@ pub struct Manners {
     pub disk_floor: u64,
     /// Fewer trials at a time while their surroundings fail, at this pace; None: never.
     pub adaptive: Option<Pace>,
+    /// An agent's clock stands still while it waits for a model's endpoint that is away.
+    pub pause_clock: bool,
     /// Hears what it did by itself.
     pub hear: Option<Hear>,
 }

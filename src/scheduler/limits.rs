@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until};
 
 use crate::environment::EnvError;
 use crate::harbor::task::{EnvTemplate, host_variable, resolve_all};
@@ -63,13 +63,36 @@ pub(super) async fn phase<T>(
     limit: Limit,
     work: impl Future<Output = Result<T, Raised>>,
 ) -> Result<T, Raised> {
+    phase_beside(cancel, limit, &|| Duration::ZERO, work).await
+}
+
+/// The same, where `stood` tells for how long the phase's clock has stood still so far: its limit is so
+/// much later.
+pub(super) async fn phase_beside<T>(
+    cancel: &mut watch::Receiver<bool>,
+    limit: Limit,
+    stood: &(dyn Fn() -> Duration + Sync),
+    work: impl Future<Output = Result<T, Raised>>,
+) -> Result<T, Raised> {
     let limited = async {
-        match limit.seconds.and_then(|s| duration(s).map(|d| (s, d))) {
-            None => work.await,
-            Some((seconds, limit_of)) => timeout(limit_of, work).await.unwrap_or_else(|_| {
+        let Some((seconds, most)) = limit.seconds.and_then(|s| duration(s).map(|d| (s, d))) else {
+            return work.await;
+        };
+        let begin = Instant::now();
+        let mut work = std::pin::pin!(work);
+        let mut given = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = sleep_until(begin + most + given) => {}
+            }
+            let now = stood();
+            if now <= given {
                 let message = format!("{} timed out after {seconds:?} seconds", limit.what);
-                Err(Raised::new(limit.kind, &message, limit.what))
-            }),
+                return Err(Raised::new(limit.kind, &message, limit.what));
+            }
+            given = now;
         }
     };
     tokio::select! {

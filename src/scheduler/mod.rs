@@ -10,9 +10,11 @@
 //! | [`docker`] | containers for trials: images pulled or built, networks, limits, what differs from Harbor |
 //! | [`dispatcher`] | the job: starts trials, writes what becomes of them, obeys its [`Control`] |
 //! | [`control`] | what is wished of it while it runs |
+//! | [`board`] | what the agents of running trials do now |
 //! | [`gate`], `health` | why nothing begins now: engine, disks, endpoint; looked at before each begin |
 //! | [`adaptive`] | pure: fewer trials at a time while their surroundings fail |
 //! | `agents` | agent slots, apart from the trial slots |
+//! | `outage` | what a trial loses while its model's endpoint is away |
 //!
 //! A result is written once, by the dispatcher, which alone holds the job's writer. Limits run on the
 //! monotonic clock; the wall clock is only written down. Nothing waits for a disk on a thread that keeps
@@ -20,6 +22,7 @@
 
 pub mod adaptive;
 mod agents;
+pub mod board;
 mod collect;
 pub mod control;
 mod disk;
@@ -30,6 +33,7 @@ pub mod gate;
 mod health;
 mod limits;
 mod mounts;
+mod outage;
 mod part;
 pub mod plan;
 pub mod policy;
@@ -38,6 +42,7 @@ mod start;
 mod steps;
 pub mod trial;
 
+pub use board::Board;
 pub use control::{Control, Standing, Status};
 pub use dispatcher::{Finished, Job, RunError};
 pub use docker::DockerPlaces;

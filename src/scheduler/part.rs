@@ -7,17 +7,23 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::collect::{Wanted, collect, run_hooks};
-use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, stopped};
+use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, phase_beside, stopped};
+use super::outage::Meter;
 use super::trial::Attempt;
-use crate::agent::Stage;
+use crate::agent::{Cut, Stage};
 use crate::environment::Environment;
 use crate::harbor::task::TaskStep;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierResult};
+use crate::job::Stamp;
+use crate::job::work::Doing;
 use crate::verifier::{Verification, verify};
 
 /// For outputs to be recovered after a stop.
 const RECOVERY: Duration = Duration::from_secs(60);
+
+/// What an agent is ended by when its time is over.
+const TIMEOUT: &str = "AgentTimeoutError";
 
 /// A trial of one step, or a step of a trial.
 #[derive(Default)]
@@ -42,12 +48,15 @@ impl Attempt {
         let planned = Arc::clone(&self.planned);
         let (task, config) = (&*planned.task, &planned.config);
         let what = "Agent execution";
+        let since = Stamp::now();
+        self.desk.tell(|work| work.doing = Doing::Slot { since });
         // Before the clock starts: the wait for a permit is nobody's time.
         let _slot = tokio::select! {
             biased;
             () = stopped(&mut self.cancel) => return Err(Raised::cancelled(what)),
             slot = self.agents.take() => slot,
         };
+        self.desk.tell(|work| work.doing = Doing::Setup);
         part.agent_execution = begun();
         part.agent_result = Some(AgentResult::default());
         let logs = self.agent_logs().await.map_err(os_error(what))?;
@@ -60,18 +69,36 @@ impl Attempt {
             instruction: &instruction,
             logs: &logs,
             env: &env,
+            scrub: &self.scrub,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,
+            endpoint: self.endpoint.as_ref(),
         };
         let base = config.agent.override_timeout_sec.filter(|s| *s > 0.0);
         let base = base.or(task.config.agent_timeout(task.spec(step)));
         let (own, general) = (config.agent_timeout_multiplier, config.timeout_multiplier);
         let seconds = effective(base, config.agent.max_timeout_sec, own, general);
-        let limit = Limit { seconds, kind: "AgentTimeoutError", what };
+        let limit = Limit { seconds, kind: TIMEOUT, what };
         let agent = Arc::clone(&self.agent);
-        let done = phase(&mut self.cancel, limit, agent.run(&stage)).await;
+        let meter = Meter::new(self.endpoint.clone(), self.desk.work(), self.pauses);
+        let stood = || meter.stood();
+        let done = tokio::select! {
+            biased;
+            done = phase_beside(&mut self.cancel, limit, &stood, agent.run(&stage)) => done,
+            // It never ends.
+            () = meter.count() => return Err(Raised::cancelled(what)),
+        };
         finished(&mut part.agent_execution);
+        self.desk.tell(|work| work.doing = Doing::Done);
+        if let Some(lost) = meter.read(part.step.as_deref(), seconds) {
+            if lost.lost.as_secs() > 0 {
+                let clock = if lost.paused { "the agent's clock stood still" } else { "the agent's clock ran on" };
+                self.say(format!("Endpoint: away for {:.0} s of its waits; {clock}", lost.lost.as_secs_f64())).await;
+            }
+            self.lost.push(lost);
+        }
+        self.settle(&stage, &done).await;
         // What it had to say when it was cut short.
         part.agent_result = Some(self.desk.reported());
         for line in self.desk.notes().await {
@@ -84,6 +111,20 @@ impl Attempt {
         }
         self.say_remarks().await;
         Ok(())
+    }
+
+    /// Lets an agent that was cut short end what is left of its work.
+    async fn settle(&self, stage: &Stage<'_>, done: &Result<AgentResult, Raised>) {
+        let cut = match done {
+            Err(raised) if raised.is_cancelled() => Cut::Stopped,
+            Err(raised) if raised.kind == TIMEOUT => Cut::TimeUp,
+            _ => return,
+        };
+        match timeout(RECOVERY, self.agent.settle(stage, cut)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(raised)) => self.say(format!("Agent: {} {}", raised.kind, raised.message)).await,
+            Err(_) => self.say("Agent: what was left of its work was given up".to_string()).await,
+        }
     }
 
     /// Closes the agent's terminal.
@@ -138,10 +179,13 @@ impl Attempt {
             ledger: &self.ledger,
         };
         part.verifier = begun();
+        let since = Stamp::now();
+        self.desk.tell(|work| work.doing = Doing::Verifying { since });
         // The verifier keeps its limit itself: it has processes to kill.
         let limit = Limit { seconds: None, kind: "VerifierTimeoutError", what };
         let done = phase(&mut self.cancel, limit, verify(environment, &what_to_do)).await;
         finished(&mut part.verifier);
+        self.desk.tell(|work| work.doing = Doing::Done);
         self.say_remarks().await;
         part.verdict = Some(VerifierResult { rewards: Some(done?) });
         Ok(())

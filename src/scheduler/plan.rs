@@ -30,6 +30,9 @@ pub enum PlanError {
     /// What the scripted agent can not play: file, line and what to do, a line each.
     #[error("{}", .0.join("\n"))]
     Scripts(Vec<String>),
+    /// What is wrong with the settings of agents, a line each.
+    #[error("{}", .0.join("\n"))]
+    Agents(Vec<String>),
     /// A task whose content can not be read.
     #[error("{task}: {problem}")]
     Task {
@@ -232,6 +235,10 @@ fn trials(
     if !refused.is_empty() {
         return Err(PlanError::Refused(refused));
     }
+    let wrong: Vec<String> = config.agents.iter().flat_map(|agent| settings_of(agent, config)).collect();
+    if !wrong.is_empty() {
+        return Err(PlanError::Agents(wrong));
+    }
     let scripts = scripts(config, tasks);
     if !scripts.is_empty() {
         return Err(PlanError::Scripts(scripts));
@@ -293,6 +300,16 @@ fn scripts(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String>
     wrong
 }
 
+/// What is wrong with what an agent is set to.
+fn settings_of(agent: &AgentConfig, config: &JobConfig) -> Vec<String> {
+    let name = agent.name.as_deref().unwrap_or("-");
+    let mut out = agent::of(agent).err().unwrap_or_default();
+    if agent::asks_a_model(name) && config.environment.kind.as_deref() == Some("local") {
+        out.push("the local environment has no terminals; use -e docker".to_string());
+    }
+    out.iter().map(|why| format!("agent {name}: {why}")).collect()
+}
+
 fn plays(agent: &AgentConfig) -> bool {
     agent.name.as_deref() == Some(scripted::NAME)
 }
@@ -302,7 +319,7 @@ fn plays(agent: &AgentConfig) -> bool {
 fn secrets(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String> {
     let agents = config.agents.iter().flat_map(|a| &a.env);
     let own = agents.chain(&config.environment.env).chain(&config.verifier.env);
-    let mut out = Vec::new();
+    let mut out: Vec<String> = config.agents.iter().filter_map(agent::key).collect();
     for (name, value) in own {
         let template = template_name(value);
         if is_sensitive_name(name) || template.is_some_and(is_sensitive_name) || mask_secrets(value) != value.as_str() {
@@ -397,19 +414,20 @@ fn of_job(config: &JobConfig) -> Vec<String> {
 fn of_agent(config: &AgentConfig) -> Vec<String> {
     let name = config.name.as_deref().unwrap_or("-");
     let mut out = Vec::new();
-    if config.import_path.is_some() || agent::by_name(name).is_none() {
-        out.push(format!("agent {name}: only {} are", agent::NAMES.join(", ")));
+    if config.import_path.is_some() || !agent::is_known(name) {
+        out.push(format!("agent {name}: only {} are", agent::all_names()));
         return out;
     }
     let model = config.base_url.is_some() || config.model_api_key_name.is_some() || config.model_api_format.is_some();
+    let asks = agent::has_settings(name);
     let asked = [
         (!config.skills.is_empty(), "skills"),
         (!config.mcp_servers.is_empty(), "MCP servers"),
         (!config.include_logs.is_empty() || !config.exclude_logs.is_empty(), "a choice of the agent's logs"),
         (!config.extra_allowed_hosts.is_empty(), "allow-list networks"),
         (config.load_trajectory.is_some() || config.resume_trajectory, "earlier sessions"),
-        (!config.kwargs.is_empty(), "settings (--ak): it has none"),
-        (model || config.skip_model_parsing, "a way to a model: it calls none"),
+        (!asks && !config.kwargs.is_empty(), "settings (--ak): it has none"),
+        (!asks && (model || config.skip_model_parsing), "a way to a model: it calls none"),
     ];
     out.extend(asked.into_iter().filter(|(asked, _)| *asked).map(|(_, what)| format!("agent {name}: {what}")));
     out

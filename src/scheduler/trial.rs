@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::agents::Pool;
 use super::disk::Disk;
 use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
+use super::outage::{self, Lost};
 use super::part::Part;
 use super::plan::PlannedTrial;
 use super::start::{healthy, start};
@@ -24,6 +25,7 @@ use crate::harbor::write::result::{
 };
 use crate::harbor::write::{Folder, Scrub, ids};
 use crate::job::Stamp;
+use crate::model::endpoint::Endpoint;
 
 /// Harbor's limit for the setup of an agent, in seconds.
 const SETUP_SEC: f64 = 360.0;
@@ -106,6 +108,12 @@ pub(super) struct Attempt {
     pub ledger: Ledger,
     /// The agent's terminal.
     pub desk: Desk,
+    /// Where its model is served.
+    pub endpoint: Option<Endpoint>,
+    /// The agent's clock stands still while it waits for an endpoint that is away.
+    pub pauses: bool,
+    /// What its phases lost so.
+    pub lost: Vec<Lost>,
 }
 
 /// What is known of an attempt so far.
@@ -194,11 +202,14 @@ impl Attempt {
     async fn remember(&self, environment: &dyn Environment) {
         let is = environment.describe();
         let commands = self.ledger.all();
-        let note = json!({
+        let mut note = json!({
             "schema_version": 1,
             "environment": { "kind": is.kind, "summary": is.summary, "deviations": is.deviations },
             "commands": commands,
         });
+        if let (Some(lost), Some(fields)) = (outage::note(&self.lost), note.as_object_mut()) {
+            fields.insert("endpoint".to_string(), lost);
+        }
         let text = serde_json::to_string_pretty(&note).unwrap_or_default();
         if let Err(e) = self.disk.work(move |folder| folder.note(NOTE, &text)).await {
             self.say(format!("{NOTE}: {e}")).await;
@@ -268,9 +279,11 @@ impl Attempt {
             instruction: &instruction,
             logs: &logs,
             env: &own,
+            scrub: &self.scrub,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             desk: &self.desk,
+            endpoint: self.endpoint.as_ref(),
         };
         sheet.agent_setup = begun();
         let base = config.agent.override_setup_timeout_sec.unwrap_or(SETUP_SEC);
@@ -332,7 +345,7 @@ impl Attempt {
             config: config.clone(),
             agent_info: AgentInfo {
                 name: self.agent.name().to_string(),
-                version: self.agent.version().to_string(),
+                version: self.desk.version().unwrap_or_else(|| self.agent.version().to_string()),
                 model_info: config.agent.model_name.as_deref().map(ModelInfo::parse),
             },
             agent_result: trial.agent_result,

@@ -17,12 +17,20 @@
 //! | anything else | | not told, with the reason |
 //!
 //! All but the verifier's phase is inferred. An agent that calls no model has nothing to be told of.
+//!
+//! A trial of pilothouse's own says itself what it does (`told`): nothing of it is inferred but the place
+//! of its request in a server's queue.
+
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::Thinking;
+use super::thinking::{self, Long};
 use super::types::{Demand, ReplicaKey, State};
-use crate::job::{Fleet, Job, Phase, Stamp, Trial, TrialKey, phase, time};
+use crate::job::work::Work;
+use crate::job::{Evidence, Fleet, Job, Phase, Stamp, Trial, TrialKey, phase, time};
 
 /// A terminal that moved so long after the last step moved for a command: the step's own time is taken
 /// a moment before its files are closed.
@@ -43,6 +51,8 @@ const LONG_CALLS: f64 = 3.0;
 pub enum Doing {
     /// The model writes its answer.
     Generating,
+    /// Its request is on its way or being read: nothing of the answer has come yet.
+    Asked,
     /// Its request waits at the server.
     Queued,
     /// The model writes for unusually long.
@@ -60,6 +70,7 @@ impl Doing {
     pub fn words(self) -> &'static str {
         match self {
             Doing::Generating => "generating",
+            Doing::Asked => "waiting for the first token",
             Doing::Queued => "queued at the server",
             Doing::Thinking => "thinking unusually long",
             Doing::Command => "blocked in a command",
@@ -109,9 +120,29 @@ impl Ask {
     }
 }
 
+/// What trials of our own do, by name.
+pub type Works = BTreeMap<Arc<str>, Work>;
+
+/// A trial that says itself what it does.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// Which.
+    pub key: TrialKey,
+    /// What it says.
+    pub work: Work,
+    /// Whether its agent asks a model at all.
+    pub of_model: bool,
+    /// Seconds that its agent has left.
+    pub left: Option<f64>,
+    /// Its present call goes on unusually long.
+    pub long: Option<Long>,
+}
+
 /// The trials' side at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trials {
+    /// Trials that say themselves what they do, in order of their keys.
+    pub told: Vec<Told>,
     /// Trials whose agent is at work with a model, in order of their keys.
     pub asks: Vec<Ask>,
     /// Trials whose verifier runs, since when.
@@ -148,8 +179,9 @@ pub fn calls_a_model(agent: Option<&str>) -> bool {
     !matches!(agent, Some("oracle" | "nop" | "scripted"))
 }
 
-/// Reads the trials' side; `of_model` false leaves out what only servers need.
-pub fn trials(fleet: &Fleet, now: Stamp, of_model: bool) -> Trials {
+/// Reads the trials' side; `of_model` false leaves out what only servers need. `works`: what some say
+/// themselves.
+pub fn trials(fleet: &Fleet, now: Stamp, of_model: bool, works: &Works, limits: &Thinking) -> Trials {
     let mut out = Trials::default();
     let mut episodes: Vec<f64> = Vec::new();
     let mut contexts: Vec<u64> = Vec::new();
@@ -160,6 +192,14 @@ pub fn trials(fleet: &Fleet, now: Stamp, of_model: bool) -> Trials {
             contexts.extend(context(job));
         }
         for trial in job.trials.values() {
+            if let Some(work) = works.get(&trial.name).filter(|work| work.is_exact() && trial.result.is_none()) {
+                let key = TrialKey { job: job.key, trial: trial.name.clone() };
+                let asks = calls_a_model(trial.agent.as_deref());
+                newest = newest.max(work.since().filter(|_| asks));
+                let left = trial.evidence.as_ref().and_then(|evidence| left(trial, evidence, now));
+                out.told.push(Told { key, work: work.clone(), of_model: asks, left, long: None });
+                continue;
+            }
             if !calls_a_model(trial.agent.as_deref()) {
                 continue;
             }
@@ -185,9 +225,7 @@ pub fn trials(fleet: &Fleet, now: Stamp, of_model: bool) -> Trials {
                     // Before the first step the terminal moves for the setup.
                     let terminal = step.and(moved);
                     let Some(asked) = step.or(moved).or(evidence.newest).or(began) else { continue };
-                    let from = evidence.trajectory.and_then(|p| p.first_step).or(began);
-                    let spent = from.and_then(|from| time::seconds_between(from, now)).unwrap_or(0.0);
-                    let left = trial.limits.agent.map(|limit| (limit - spent).max(0.0));
+                    let left = left(trial, evidence, now);
                     newest = newest.max(Some(asked)).max(terminal);
                     out.asks.push(Ask { key, asked, terminal, left });
                 }
@@ -197,11 +235,21 @@ pub fn trials(fleet: &Fleet, now: Stamp, of_model: bool) -> Trials {
     }
     episodes.sort_by(f64::total_cmp);
     out.median_call = episodes.get(episodes.len() / 2).copied();
+    let median = out.median_call;
+    out.told.iter_mut().for_each(|told| told.long = thinking::long(&told.work, median, limits, now));
     out.since_progress = newest.map(|at| time::age(at, now).as_secs_f64());
     contexts.sort_unstable();
     contexts.dedup();
     out.configured_context = if let [one] = contexts.as_slice() { Some(*one) } else { None };
     out
+}
+
+/// Seconds that a trial's agent has left.
+fn left(trial: &Trial, evidence: &Evidence, now: Stamp) -> Option<f64> {
+    let began = evidence.config.map(|c| c.modified).or(evidence.began);
+    let from = evidence.trajectory.and_then(|p| p.first_step).or(began);
+    let spent = from.and_then(|from| time::seconds_between(from, now)).unwrap_or(0.0);
+    trial.limits.agent.map(|limit| (limit - spent).max(0.0))
 }
 
 /// Mean seconds of an episode of a trial.
@@ -238,13 +286,17 @@ impl Trials {
         // Without a terminal it can not be told whether the model is asked or a command runs.
         let waiting: Vec<&Ask> = self.asks.iter().filter(|a| a.terminal.is_some() && !a.in_command()).collect();
         let least = |least: Option<f64>, left: f64| Some(least.map_or(left, |l| l.min(left)));
+        let told: Vec<&Told> = self.told.iter().filter(|t| t.at_work()).collect();
+        let calls: Vec<Stamp> = told.iter().filter_map(|t| Some(t.work.call()?.since)).collect();
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let ages = calls.iter().map(|since| time::age(*since, now).as_secs_f64());
         Demand {
-            waiting: u32::try_from(waiting.len()).unwrap_or(u32::MAX),
-            agents: u32::try_from(self.asks.len()).unwrap_or(u32::MAX),
-            oldest_wait: waiting.iter().map(|a| a.age(now)).reduce(f64::max),
+            waiting: count(waiting.len() + calls.len()),
+            agents: count(self.asks.len() + told.len()),
+            oldest_wait: waiting.iter().map(|a| a.age(now)).chain(ages).reduce(f64::max),
             median_call: self.median_call,
             since_progress: self.since_progress,
-            least_left: self.asks.iter().filter_map(|a| a.left).fold(None, least),
+            least_left: self.asks.iter().map(|a| a.left).chain(told.iter().map(|t| t.left)).flatten().fold(None, least),
             configured_context: self.configured_context,
         }
     }
@@ -337,7 +389,8 @@ impl Servers {
 
 /// What every one of them is doing.
 pub fn join(trials: &Trials, replicas: &[Replica], now: Stamp) -> BTreeMap<TrialKey, Joined> {
-    let mut out = BTreeMap::new();
+    let servers = servers(replicas);
+    let mut out: BTreeMap<TrialKey, Joined> = told::join(&trials.told, &servers, now).into_iter().collect();
     for (key, since) in &trials.verifying {
         let why = match since.map(|at| time::words(time::age(at, now).as_secs_f64())) {
             Some(ago) => format!("artifacts/manifest.json was written {ago} ago: the agent is over"),
@@ -346,7 +399,6 @@ pub fn join(trials: &Trials, replicas: &[Replica], now: Stamp) -> BTreeMap<Trial
         let joined = Joined { doing: Some(Doing::Verifying), since: *since, why, inferred: false, endpoint: None };
         out.insert(key.clone(), joined);
     }
-    let servers = servers(replicas);
     // Those that wait, the latest asker last: that one came to the end of a queue.
     let mut silent: Vec<&Ask> = trials.asks.iter().filter(|a| !a.in_command()).collect();
     silent.sort_by(|a, b| a.asked.cmp(&b.asked).then_with(|| a.key.cmp(&b.key)));

@@ -329,6 +329,11 @@ impl Acted {
 }
 
 impl Handle {
+    /// Whether something can be done at a server.
+    pub fn knows(&self, server: &str) -> bool {
+        self.actors.contains_key(server)
+    }
+
     /// Ends one request at a server, by the id under which the server has it. `worker`: its URL, where
     /// the server is a router.
     ///

@@ -97,6 +97,8 @@ tables! {
     mamba: Mamba { usage seconds above_kv }
     /// A generation without end.
     runaway: Runaway { running alone_seconds agree wait_seconds wait_medians unseen_seconds tokens }
+    /// A call of one trial of our own that goes on and on.
+    thinking: Thinking { seconds medians least_tokens tokens context_share }
     /// Requests without progress.
     hang: Hang { seconds early_seconds gaps snapshot_seconds flat_seconds token_rate compile_seconds }
     /// Requests slower than before.

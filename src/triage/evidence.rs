@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
+use serde::Deserialize;
+
 use super::folders::Folders;
 use super::pattern::Pattern;
 pub use super::source::Source;
@@ -25,6 +27,9 @@ const NAMES: usize = 2_000;
 const RESULT: u64 = 8 << 20;
 /// Bytes of a file's middle through which lines are counted.
 const COUNTED: u64 = 64 << 20;
+/// Our own note in a trial's directory, and the most that is read of it.
+const NOTE: &str = "pilothouse.json";
+const NOTE_CAP: u64 = 1 << 20;
 /// Characters of an excerpt.
 const EXCERPT: usize = 300;
 
@@ -90,6 +95,34 @@ impl<'t> Gathered<'t> {
             particulars: None,
             ctrf: None,
         }
+    }
+
+    /// What the trial's own note says of time lost to an endpoint that was away, on clocks that ran on: the
+    /// largest share of a phase's limit. None where there is no such note, or no limit.
+    pub(super) fn endpoint_lost(&self) -> Option<f64> {
+        #[derive(Deserialize)]
+        struct Phase {
+            lost_sec: f64,
+            limit_sec: Option<f64>,
+            clock: String,
+        }
+        #[derive(Deserialize)]
+        struct Endpoint {
+            phases: Vec<Phase>,
+        }
+        #[derive(Deserialize)]
+        struct Note {
+            endpoint: Endpoint,
+        }
+        let (folder, name) = self.folders.holding(NOTE)?;
+        let bytes = folder.dir.read_all(name, NOTE_CAP).ok()?;
+        let note: Note = serde_json::from_slice(&bytes.data).ok()?;
+        let share = |phase: &Phase| match phase.limit_sec {
+            _ if phase.clock == "stood still" => Some(0.0),
+            Some(limit) if limit > 0.0 && phase.lost_sec >= 0.0 => Some(phase.lost_sec / limit),
+            _ => None,
+        };
+        note.endpoint.phases.iter().filter_map(share).reduce(f64::max)
     }
 
     /// The texts of a source.

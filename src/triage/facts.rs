@@ -95,11 +95,14 @@ pub enum Number {
     TokenRate,
     /// Episodes per hour of the agent.
     EpisodeRate,
+    /// Seconds that the agent waited for an endpoint that was away while its clock ran on, as a share of
+    /// its limit.
+    EndpointLostShare,
 }
 
 impl Number {
     /// All of them.
-    pub const ALL: [Number; 14] = [
+    pub const ALL: [Number; 15] = [
         Number::ExitCode,
         Number::Episodes,
         Number::EpisodesDone,
@@ -114,6 +117,7 @@ impl Number {
         Number::SetupShare,
         Number::TokenRate,
         Number::EpisodeRate,
+        Number::EndpointLostShare,
     ];
 
     /// The word in `error-classes.toml`.
@@ -133,6 +137,7 @@ impl Number {
             Number::SetupShare => "setup_share",
             Number::TokenRate => "token_rate",
             Number::EpisodeRate => "episode_rate",
+            Number::EndpointLostShare => "endpoint_lost_share",
         }
     }
 }
@@ -163,6 +168,7 @@ pub struct Facts {
     episodes_done: Option<f64>,
     input: Option<f64>,
     output: Option<f64>,
+    endpoint_lost: Option<f64>,
     multi_step: bool,
 }
 
@@ -211,6 +217,8 @@ impl Facts {
         // Of a trial that was cut off, the last episode was not finished.
         let cut = result.exception.is_some();
         let episodes_done = episodes.map(|n| if cut { (n - 1.0).max(0.0) } else { n });
+        let timed_out = kind.as_deref() == Some("AgentTimeoutError");
+        let endpoint_lost = if timed_out { gathered.endpoint_lost() } else { None };
         Facts {
             harbor: job.harbor_version.clone(),
             exit_code: exit_code(step_message.as_deref().filter(|_| message.is_empty()).unwrap_or(message)),
@@ -232,6 +240,7 @@ impl Facts {
             episodes_done,
             input: result.tokens.input.map(|n| n as f64),
             output: result.tokens.output.map(|n| n as f64),
+            endpoint_lost,
             multi_step,
         }
     }
@@ -259,6 +268,7 @@ impl Facts {
             Number::SetupShare => share(2),
             Number::TokenRate => rate(self.output, 1.0),
             Number::EpisodeRate => rate(self.episodes, 3600.0),
+            Number::EndpointLostShare => self.endpoint_lost,
         }
     }
 
@@ -285,6 +295,9 @@ impl Facts {
         if let (Reached::Verifying, Some(seconds)) = (self.reached, self.number(Number::VerifierSeconds)) {
             let limit = self.limits.get(1).copied().flatten().map_or(String::new(), |l| format!(" of {l:.0}"));
             parts.push(format!("verifier {seconds:.0}{limit} s"));
+        }
+        if let Some(share) = self.endpoint_lost.filter(|share| *share > 0.0) {
+            parts.push(format!("{:.0} % of its limit waiting for an endpoint that was away", share * 100.0));
         }
         if let Some(n) = self.episodes {
             parts.push(format!("{n:.0} episodes"));

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod dialog;
 pub mod fit;
 pub mod header;
+pub mod now;
 pub mod overlays;
 pub mod panes;
 pub mod preview;
@@ -76,6 +77,9 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
     overlays::draw(model, pen, frame, area);
 }
 
+/// Rows that the errors keep.
+const ERRORS: u16 = 5;
+
 fn home(model: &Model, pen: Pen, frame: &mut Frame<'_>, body: Rect) {
     if model.room() != Room::Double || (model.zoom && !model.focus_errors) {
         return trials::draw(model, pen, frame, body, true);
@@ -94,6 +98,10 @@ fn home(model: &Model, pen: Pen, frame: &mut Frame<'_>, body: Rect) {
         serving::home(model, pen, frame, upper);
         right = Rect { y: upper.bottom(), height: right.height - upper.height, ..right };
     }
+    // What the selected trial does, where it says so itself.
+    let selected = model.table.selected_row(&model.rows);
+    let room = right.height.saturating_sub(ERRORS);
+    right.height -= now::at_bottom(model, selected, pen, frame, right, room.min(right.height * 2 / 3));
     panes::errors(model, pen, frame, right, model.focus_errors);
 }
 

@@ -23,7 +23,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             PromptKind::ServerLog => "server log / ",
             PromptKind::Note => "note: ",
             PromptKind::Reason | PromptKind::RequeueReason => "why: ",
-            PromptKind::Endpoint => "endpoint: ",
+            PromptKind::Endpoint | PromptKind::NewEndpoint => "endpoint: ",
             PromptKind::Outage => "outage: ",
         };
         let text = input.text();
@@ -40,6 +40,7 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             (None, PromptKind::Endpoint) => piece("empty: as before; Enter keeps", pen.dim(), 1),
             (None, PromptKind::Reason) => piece("the reason; Enter goes on, Esc leaves", pen.dim(), 1),
             (None, PromptKind::ServerLog) => piece("words, !not, error+   Enter keeps, Esc clears", pen.dim(), 1),
+            (None, PromptKind::NewEndpoint) => piece("Enter probes it, Esc leaves it", pen.dim(), 1),
             (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
         };
         let room = columns.saturating_sub(width(label) + 1);

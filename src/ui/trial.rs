@@ -6,13 +6,15 @@ use ratatui::text::{Line, Span};
 
 use super::fit::{Piece, cut, left, piece, reward, short, spread, width};
 use super::style::Pen;
-use super::{pane, trial_tabs};
+use super::{now, pane, trial_tabs};
 use crate::app::detail::terminal;
 use crate::app::detail::timeline::{self, Lane, Timeline};
 use crate::app::detail::{Head, Speaker, Tab, TrialView, left_columns, timeline_rows};
 use crate::app::model::{Model, Room};
 use crate::app::rows::{Row, RowId};
-use crate::job::{Phase, Trial, time};
+use crate::app::works;
+use crate::job::work::{Doing, Work};
+use crate::job::{Phase, Trial, TrialKey, time};
 
 /// Draws the trial view into `area`.
 pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
@@ -35,7 +37,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             frame.render_widget(facts(model, view, trial, row, pen, columns), line(1));
             let body = Rect { y: area.y + 2, height: area.height - 2, ..area };
             let last = pending(model, trial, row, pen);
-            wide(model, view, &lanes, last, pen, frame, body);
+            wide(model, view, (&lanes, last, row), pen, frame, body);
         }
         return;
     }
@@ -48,7 +50,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     if rows > 0 {
         let words = match trial_tabs::status(view, pen) {
             Some(status) => Line::from(Span::styled(cut(&status, columns, pen), pen.strong())),
-            None => words_line(&lanes, pen, columns),
+            None => now::line(model, row, pen, columns).unwrap_or_else(|| words_line(&lanes, pen, columns)),
         };
         frame.render_widget(words, line(y));
         y += 1;
@@ -59,6 +61,13 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let body = Rect { y: area.y + y, height: area.height.saturating_sub(y), ..area };
     if view.tab == Tab::Steps {
+        // What it does is on the line above already.
+        let lines = now::lines(model, row, pen, columns, usize::from(body.height / 2).saturating_add(1));
+        let told = u16::try_from(lines.len().saturating_sub(1)).unwrap_or(0);
+        for (y, line) in (body.y..body.bottom()).zip(lines.into_iter().skip(1)) {
+            frame.render_widget(line, Rect { y, height: 1, ..body });
+        }
+        let body = Rect { y: body.y + told, height: body.height.saturating_sub(told), ..body };
         steps(view, pending(model, trial, row, pen), pen, frame, body, true);
     } else {
         trial_tabs::content(view, pen, frame, body);
@@ -68,6 +77,10 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
 /// The episode that is not recorded yet: under way, or cut off. Its number, and what of it.
 fn pending(model: &Model, trial: Option<&Trial>, row: Option<&Row>, pen: Pen) -> Option<(u32, String)> {
     let row = row?;
+    if let Some(n) = model.steer.works.of_row(row).and_then(|work| work.episode) {
+        let (said, _) = works::words_of(model, row)?;
+        return Some((n, said.whole()));
+    }
     if let Phase::AgentRunning(n) = row.phase {
         let since = row.last_step.map(|at| time::words(time::age(at, model.now).as_secs_f64()));
         return Some((n, format!("under way, {}~ since the last step", since.as_deref().unwrap_or(pen.unknown()))));
@@ -79,8 +92,7 @@ fn pending(model: &Model, trial: Option<&Trial>, row: Option<&Row>, pen: Pen) ->
 fn wide(
     model: &Model,
     view: &TrialView,
-    lanes: &Timeline,
-    last: Option<(u32, String)>,
+    (lanes, last, row): (&Timeline, Option<(u32, String)>, Option<&Row>),
     pen: Pen,
     frame: &mut Frame<'_>,
     body: Rect,
@@ -94,7 +106,9 @@ fn wide(
     let lines = timeline_lines(lanes, pen, usize::from(columns).saturating_sub(2));
     // The steps keep half of the column, however long the timeline is.
     let wanted = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
-    let height = wanted.min(body.height / 2).max(3);
+    let told = now::lines(model, row, pen, usize::from(columns).saturating_sub(2), usize::from(body.height / 3));
+    let share = if told.is_empty() { body.height / 2 } else { body.height / 3 };
+    let height = wanted.min(share).max(3);
     let above = Rect { width: columns, height, ..body };
     let fact = lanes.total.map_or(String::new(), |t| format!("{} in all", time::words(t)));
     let inside = pane(frame, above, pen, false, "Timeline", &fact);
@@ -104,7 +118,12 @@ fn wide(
     for (y, line) in (inside.y..).zip(lines.into_iter().skip(skip).take(room)) {
         frame.render_widget(line, Rect { y, height: 1, ..inside });
     }
-    let below = Rect { y: body.y + height, height: body.height - height, width: columns, ..body };
+    let mut below = Rect { y: body.y + height, height: body.height - height, width: columns, ..body };
+    if let Some(row) = row.filter(|_| !told.is_empty()) {
+        let height = u16::try_from(told.len()).unwrap_or(u16::MAX).saturating_add(2).min(below.height);
+        now::draw(model, row, told, pen, frame, Rect { height, ..below });
+        below = Rect { y: below.y + height, height: below.height - height, ..below };
+    }
     let focused = view.tab == Tab::Steps;
     let inside = pane(frame, below, pen, focused, "Steps", &steps_fact(view));
     steps(view, last, pen, frame, inside, focused);
@@ -122,8 +141,23 @@ fn wide(
     trial_tabs::content(view, pen, frame, inside);
 }
 
-/// The phase in words.
-fn phase_words(row: &Row) -> String {
+/// The trial of a row.
+pub fn key_of(row: &Row) -> Option<&TrialKey> {
+    match &row.id {
+        RowId::Trial(key) => Some(key),
+        RowId::Slot(..) => None,
+    }
+}
+
+/// The phase in words; what the trial says itself is not inferred.
+fn phase_words(row: &Row, work: Option<&Work>) -> String {
+    match (work.map(|work| &work.doing), work.and_then(|work| work.episode)) {
+        (Some(Doing::Verifying { .. }), _) => return "verifying".to_string(),
+        (Some(Doing::Slot { .. }), _) => return "waiting for an agent slot".to_string(),
+        (Some(_), Some(n)) => return format!("agent running, episode {n}"),
+        (Some(_), None) => return "agent running".to_string(),
+        (None, _) => {}
+    }
     match row.phase {
         Phase::AgentRunning(n) => format!("agent running, episode {n}~"),
         phase if phase.is_running() => format!("{}~", phase.word().replace('_', " ")),
@@ -150,7 +184,7 @@ fn title(
         if !view.key.trial.starts_with(&*row.task) {
             lead.push(piece(row.task.to_string(), pen.text(), 4));
         }
-        tail.push(piece(phase_words(row), style, 0));
+        tail.push(piece(phase_words(row, model.steer.works.of_row(row)), style, 0));
         tail.push(piece(format!("reward {}", row.reward.map_or(pen.unknown().to_string(), reward)), pen.text(), 2));
         if let Some(kind) = &row.exception {
             tail.push(piece(kind.to_string(), pen.alarm(), 1));
@@ -207,7 +241,9 @@ fn facts(
         out.extend(result.cost_usd.map(|c| piece(format!("${c:.3}"), pen.dim(), 5)));
     }
     out.extend(fact("result id").map(|id| piece(format!("id {id}"), pen.dim(), 6)));
-    if let Some(joined) = whole.servers.joined.get(&view.key) {
+    // What it says itself is told in full below.
+    let files = whole.steer.works.of(&view.key).is_none();
+    if let Some(joined) = whole.servers.joined.get(&view.key).filter(|_| files) {
         let mark = if joined.inferred { "~" } else { "" };
         let doing = joined.doing.map_or("not to be told", |d| d.words());
         out.insert(0, piece(format!("{doing}{mark}: {}", joined.why), pen.strong(), 0));

@@ -11,6 +11,7 @@ use super::style::Pen;
 use crate::app::model::{Model, Room};
 use crate::app::rows::{Outcome, Row};
 use crate::app::triage::class_words;
+use crate::app::works;
 use crate::job::{Class, Phase, time};
 use crate::serving::State;
 use crate::serving::join::Doing;
@@ -87,6 +88,8 @@ struct Columns {
 }
 
 const ELAPSED: usize = 7;
+/// Columns of a command or a reason that say anything.
+const TAIL: usize = 8;
 const BAR: usize = 6;
 
 impl Columns {
@@ -115,11 +118,13 @@ impl Columns {
                 0
             }
         };
-        // What trials do by their servers needs more words.
-        let served = !compact && crate::app::servers::any(model) && !model.servers.joined.is_empty();
+        // What trials do by their own word, or by their servers, needs more words.
+        let told = !compact && !model.steer.works.said.is_empty();
+        let served = told || (!compact && crate::app::servers::any(model) && !model.servers.joined.is_empty());
         let wish = match (compact, served) {
             (true, _) => 10,
-            (false, true) if total >= 110 => 24,
+            (false, true) if told && total >= 126 => 34,
+            (false, true) if total >= 110 || (told && total >= 76) => 24,
             (false, true) => 16,
             (false, false) => 13,
         };
@@ -194,7 +199,8 @@ impl Columns {
             }
         };
         add(self.job, left(&model.job_name(row.job), self.job, pen), pen.dim());
-        add(self.phase, left(&phase_words(row, model, self.phase), self.phase, pen), state);
+        let doing = if works::is_long(model, row) { tone(pen.alarm()) } else { state };
+        add(self.phase, left(&phase_words(row, model, self.phase), self.phase, pen), doing);
         let number = |n: Option<u32>| n.map_or_else(|| pen.unknown().to_string(), |n| n.to_string());
         add(self.episodes, right(&number(row.episodes), self.episodes, pen), tone(pen.text()));
         if self.timing > 0 {
@@ -280,6 +286,7 @@ fn joined_words(row: &Row, model: &Model, room: usize) -> Option<String> {
     };
     let words = match joined.doing? {
         Doing::Generating => vec!["generating".to_string()],
+        Doing::Asked => vec!["no token yet".to_string()],
         Doing::Queued => vec!["queued at server".to_string(), "at queue".to_string()],
         Doing::Thinking => with("think"),
         Doing::Command => with("command"),
@@ -303,8 +310,26 @@ fn minutes(seconds: f64) -> String {
     time::words((seconds / 60.0).floor() * 60.0)
 }
 
+/// What the trial itself says that it does: `model 42 s, 1.9k reasoning`, `command 3 s: make -j4`.
+fn own_words(row: &Row, model: &Model, room: usize) -> Option<String> {
+    let (words, inferred) = works::words_of(model, row)?;
+    let long = if works::is_long(model, row) { "! " } else { "" };
+    let mark = if inferred { " ~" } else { "" };
+    let room = room.saturating_sub(width(long) + width(mark));
+    // Some of the tail is worth more than a longer lead.
+    let with_tail = words.tail.as_ref().and_then(|tail| {
+        let lead = words.leads.iter().find(|lead| width(lead) + 2 + TAIL.min(width(tail)) <= room)?;
+        Some(format!("{lead}: {tail}"))
+    });
+    let whole = with_tail.or_else(|| words.leads.iter().find(|lead| width(lead) <= room).cloned());
+    whole.or(words.leads.last().cloned()).map(|words| format!("{long}{words}{mark}"))
+}
+
 /// What the trial does, in words that fit into `room` columns.
 pub fn phase_words(row: &Row, model: &Model, room: usize) -> String {
+    if let Some(words) = own_words(row, model, room) {
+        return words;
+    }
     match row.phase {
         Phase::AgentRunning(_) if joined_words(row, model, room).is_some() => {
             joined_words(row, model, room).unwrap_or_default()

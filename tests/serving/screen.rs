@@ -500,3 +500,39 @@ fn nothing_of_a_server_reaches_the_terminal_as_it_is() {
         }
     }
 }
+
+/// A trial says the name of its call, and a log says which of two servers has it: it can be ended there.
+#[test]
+fn the_call_of_a_trial_can_be_ended_at_its_server() {
+    use pilothouse::app::helm::{Crew, News};
+    use pilothouse::job::work::{Call, Doing, Work};
+    let mut model = served((120, 40), scenes::look());
+    model.steer.side = Side::Owner;
+    let tell = |model: &mut Model, news| {
+        let _ = update::update(model, at(NOW), Msg::Helm(news));
+        update::settle(model);
+    };
+    tell(&mut model, News::Crew(Crew { slots: 10, running: 9, ..Crew::default() }));
+    let work = |rid: &str| {
+        let call = Call { since: at(NOW - 600), heard: Some(at(NOW - 1)), reasoning: 40_000, answer: 0 };
+        let work = Work { doing: Doing::Model(call), rid: Some(rid.into()), told: Some(at(NOW)), ..Work::default() };
+        News::Work(vec![("build-pov-ray__aB3dEfG".into(), Some(work))])
+    };
+    tell(&mut model, work("episode-8"));
+    let mut model = after(model, &typed("/pov"));
+    keys(&mut model, &[Key::Enter, Key::Char('X')]);
+    let text = |model: &mut Model| cells::lines(&cells::draw(model)).join("\n");
+    assert!(!text(&mut model).contains("end this call"), "which server has it is not known");
+    tell(&mut model, work("episode-7"));
+    let shown = text(&mut model);
+    assert!(shown.contains("end this call of the model") && shown.contains("request episode-7 at A"), "{shown}");
+    keys(&mut model, &[Key::Down]);
+    update::settle(&mut model);
+    let effects = update::update(&mut model, at(NOW), Msg::Key(Key::Enter));
+    let aborts: Vec<_> = effects
+        .iter()
+        .filter_map(|e| if let Effect::Helm(Order::Abort(abort)) = e { Some(abort) } else { None })
+        .collect();
+    assert_eq!(aborts.len(), 1, "{effects:?}");
+    assert_eq!((&*aborts[0].rid, &*aborts[0].server), ("episode-7", "A"));
+}

@@ -105,9 +105,27 @@ impl Bench {
 
     /// Begins it without a screen; its output goes to `out`.
     pub fn run(&self, slots: &str, more: &[&str]) -> Run {
+        self.begin(&self.args(slots, more))
+    }
+
+    /// The arguments that run it in containers with an agent that asks a model.
+    pub fn model_args(&self, slots: &str, base: &str, more: &[&str]) -> Vec<String> {
+        let api_base = format!("api_base={base}");
+        let own = ["-m", "openai/scripted-1", "--ak", &api_base, "-y", "--no-preflight"];
+        let swap = |arg: String| match arg.as_str() {
+            "oracle" => "terminus-2".to_string(),
+            "local" => "docker".to_string(),
+            _ => arg,
+        };
+        let more: Vec<&str> = own.iter().chain(more).copied().collect();
+        self.args(slots, &more).into_iter().map(swap).collect()
+    }
+
+    /// Begins a job by these arguments, without a screen.
+    pub fn begin(&self, args: &[String]) -> Run {
         let out = fs::File::create(self.path("out")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
-            .args(self.args(slots, more))
+            .args(args)
             .arg("--headless")
             .env("PILOTHOUSE_STATE_DIR", &self.state)
             .stdin(Stdio::null())

@@ -225,3 +225,54 @@ fn two_look_on_and_one_at_a_time_steers() {
     assert_eq!(first.wait_exit(SOON).exit_code(), 0);
     assert_eq!(bench.acts(), ["pause", "resume", "slots"]);
 }
+
+/// What the trials themselves say is on every screen and in every answer, and only one agent may work.
+#[test]
+fn what_trials_do_is_told_wherever_somebody_looks() {
+    let bench = Bench::new(&["a-one", "c-waits"]);
+    // Its tests wait for a word, too.
+    let go = bench.path("go-tests");
+    let test =
+        format!("while [ ! -e {} ]; do sleep 0.05; done; echo 1 > \"$LOGS_DIR/verifier/reward.txt\"", go.display());
+    let solve = format!("while [ ! -e {} ]; do sleep 0.05; done", bench.path("go-b-tests").display());
+    bench.task("b-tests", &solve, &test, "");
+    let args = bench.args("3", &["--n-concurrent-agents", "1"]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let mut pty = Pty::pilothouse(&args, 160, 40, &[("PILOTHOUSE_STATE_DIR", bench.state.to_str().unwrap())]);
+    // Whoever comes first has the slot, and keeps it until it is let go.
+    pty.wait_for("agent slot", SOON);
+    let mut other = attach(&bench, (160, 40));
+    other.wait_for("agent slot", SOON);
+    let told = bench.ask(&["work"]);
+    assert!(told.contains("waiting for an agent slot"), "{told}");
+    ["a-one", "b-tests", "c-waits"].iter().for_each(|task| bench.go(task));
+    for screen in [&pty, &other] {
+        screen.wait_for("verifying", SOON);
+    }
+    until("exactly told", || bench.ask(&["work", "b-tests"]).contains("verifying"));
+    let out = bench.ctl(&["work", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let tests = value["work"].as_array().unwrap().iter().find(|w| w["trial"].as_str().unwrap().starts_with("b-tests"));
+    let tests = tests.unwrap();
+    assert_eq!((&tests["doing"], &tests["call"], &tests["tokens"]), (&"verifying".into(), &().into(), &().into()));
+    // The same in what `status` says, beside the trial that it is about.
+    let status = std::process::Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+        .args(["status", "--json"])
+        .arg(bench.job())
+        .env("PILOTHOUSE_STATE_DIR", &bench.state)
+        .output()
+        .unwrap();
+    let value: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    let trials = value["trials"].as_array().unwrap();
+    let at_work: Vec<_> = trials.iter().filter(|t| t["work"]["doing"] == "verifying").collect();
+    assert_eq!(at_work.len(), 1, "{value}");
+    assert_eq!(at_work[0]["task"], "b-tests");
+    fs::write(go, "").unwrap();
+    pty.wait_for("job over", SOON);
+    other.wait_for("the process that ran it has ended", SOON);
+    pty.send("qq");
+    pty.wait_exit(SOON);
+    other.send("q");
+    other.wait_exit(SOON);
+    assert!(bench.results().iter().all(|(_, end)| end == "1.0") && bench.results().len() == 3);
+}

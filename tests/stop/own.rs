@@ -89,7 +89,24 @@ impl Own {
         (document(&out), out.status.code())
     }
 
+    /// Kills it, at a moment when it writes nothing: what a write that was cut off leaves is another test's.
     fn kill(&mut self) {
+        let pid = self.child.id().to_string();
+        let signal = |name: &str| assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            signal("-STOP");
+            // A stop reaches every thread before the state says so.
+            while !support::proc::state(self.child.id()).is_some_and(|s| s == 'T') {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if !half_written(&self.job()) {
+                break;
+            }
+            assert!(Instant::now() < until, "it never comes to an end with its writing");
+            signal("-CONT");
+            std::thread::sleep(Duration::from_millis(20));
+        }
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
@@ -102,6 +119,13 @@ impl Drop for Own {
         // Whatever went wrong, nothing of this job stays.
         let _ = pilothouse(&["clean", "-y", self.job().to_str().unwrap()], &self.state());
     }
+}
+
+/// Whether a file below a job dir is being written.
+fn half_written(job: &Path) -> bool {
+    let dirs = [job.to_path_buf()].into_iter().chain(trial_dirs(job));
+    let names = dirs.flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+    names.into_iter().any(|e| e.file_name().to_string_lossy().ends_with(".pilothouse-tmp"))
 }
 
 fn kinds(audit: &Value) -> Vec<&str> {

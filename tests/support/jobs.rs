@@ -99,7 +99,7 @@ pub fn reports(dirs: &[PathBuf], now: &str) -> Reports {
     let eta = eta::of_fleet(&fleet, now);
     let attention = warnings::attention(&fleet, &tally);
     let side_by_side = tally::count_side_by_side(&fleet, Rule::default(), now);
-    let part = StatusPart { eta: eta.as_ref(), attention: &attention };
+    let part = StatusPart { eta: eta.as_ref(), attention: &attention, works: None, now };
     Reports {
         json: json::document(&fleet, &tally, None, Style::Pretty),
         plain: plain::tally(&fleet, &tally),

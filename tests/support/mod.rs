@@ -6,6 +6,7 @@ pub mod escapes;
 pub mod generate;
 pub mod harbor;
 pub mod job;
+pub mod model_server;
 pub mod proc;
 pub mod pty;
 pub mod reenact;

@@ -92,7 +92,8 @@ fn a_flood_is_bounded_and_its_container_can_be_removed_at_once() {
         session.send("yes\n").await.unwrap();
         let began = Instant::now();
         let mut probes = Duration::ZERO;
-        while began.elapsed() < 8 * SECOND {
+        let long = if std::env::var_os("PILOTHOUSE_LONG_FAULTS").is_some() { 30 } else { 4 };
+        while began.elapsed() < long * SECOND {
             tokio::time::sleep(SECOND).await;
             let asked = Instant::now();
             assert_eq!(up.said("echo ok").await, "ok\n");

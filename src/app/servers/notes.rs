@@ -113,7 +113,7 @@ fn may(model: &Model) -> bool {
 
 fn note(model: &mut Model, server: &Arc<str>, down: &Down, to: Stamp) -> Vec<Effect> {
     let long = time::seconds_between(down.since, to).is_some_and(|s| s >= SHORTEST);
-    if !long || !may(model) {
+    if !long || !may(model) || model.steer.looked_after {
         return Vec::new();
     }
     let why: Arc<str> = format!("model server {server} down, seen by the screen: {}", down.words).into();

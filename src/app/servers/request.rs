@@ -1,6 +1,8 @@
 //! Ending one request at its server: the only thing that this program ever changes there. It asks first,
 //! names server, worker and request, and is noted in the job's journal.
 
+use std::sync::Arc;
+
 use super::super::effect::Effect;
 use super::super::helm::{Abort, Order, Place};
 use super::super::model::Model;
@@ -8,8 +10,9 @@ use super::super::overlay::{Choice, Item, Menu, Overlay};
 use super::super::steer;
 use super::super::steer::ask::{Ask, Asking, Content, Deed, Tone};
 use super::super::update::notice;
+use super::super::works;
 use super::{diagnoses, selected};
-use crate::job::time;
+use crate::job::{TrialKey, time};
 use crate::serving::rids::Request;
 use crate::serving::{DiagnosisKind, Engine, Replica};
 
@@ -17,11 +20,11 @@ use crate::serving::{DiagnosisKind, Engine, Replica};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// Name of the server.
-    pub server: std::sync::Arc<str>,
+    pub server: Arc<str>,
     /// Its worker.
-    pub worker: Option<std::sync::Arc<str>>,
+    pub worker: Option<Arc<str>>,
     /// The request.
-    pub rid: std::sync::Arc<str>,
+    pub rid: Arc<str>,
 }
 
 /// Requests that a menu offers.
@@ -80,6 +83,45 @@ fn age(model: &Model, request: &Request) -> String {
     if request.left { format!("{age}, its client is gone") } else { age }
 }
 
+/// How long a request is at work already; None: it is not.
+fn at_work(model: &Model, target: &Target) -> Option<String> {
+    let known = model.servers.rids.of(&target.server).find(|r| r.rid == target.rid);
+    known.map(|request| age(model, request)).or_else(|| {
+        let since = works::asked_as(model, &target.rid)?;
+        Some(format!("for {}", time::words(time::age(since, model.now).as_secs_f64())))
+    })
+}
+
+/// Why it is to be ended, in words; empty: nothing speaks for it.
+fn why(model: &Model, target: &Target) -> String {
+    let works = &model.steer.works;
+    let long = works.long.iter().find(|(key, _)| works.of(key).is_some_and(|w| w.rid.as_deref() == Some(&target.rid)));
+    match long {
+        Some((key, long)) => format!("{}: {}", key.trial, long.text()),
+        None => selected(model).and_then(|r| grounds(model, r)).unwrap_or_default(),
+    }
+}
+
+/// The present call of a trial, where it can be ended: it has a name, and one server could have it.
+pub fn of_trial(model: &Model, key: &TrialKey) -> Option<Target> {
+    let work = model.steer.works.of(key).filter(|work| work.call().is_some() && model.steer.notes)?;
+    let rid: Arc<str> = work.rid.as_deref()?.into();
+    let mut places: Vec<(&Arc<str>, &Option<Arc<str>>)> = model
+        .serving
+        .replicas()
+        .filter(|r| r.engine == Some(Engine::Sglang))
+        .map(|r| (&r.key.server, &r.key.worker))
+        .collect();
+    // The ranks of one server are one place.
+    places.dedup();
+    let logged = |(server, _): &&(&Arc<str>, &Option<Arc<str>>)| model.servers.rids.of(server).any(|r| r.rid == rid);
+    let (server, worker) = match places.as_slice() {
+        [only] => only,
+        several => several.iter().find(logged)?,
+    };
+    Some(Target { server: Arc::clone(server), worker: (*worker).clone(), rid })
+}
+
 /// What holds of the replica that speaks for an abort.
 fn grounds(model: &Model, replica: &Replica) -> Option<String> {
     let about = |d: &&&crate::serving::Diagnosis| {
@@ -94,19 +136,19 @@ fn grounds(model: &Model, replica: &Replica) -> Option<String> {
 /// The question.
 pub fn content(model: &Model, target: &Target) -> Content {
     let mut out = Content { title: "abort one request?".to_string(), ..Content::default() };
-    let request = model.servers.rids.of(&target.server).find(|r| r.rid == target.rid);
-    let Some(request) = request else {
+    let Some(age) = at_work(model, target) else {
         out.say(Tone::Strong, target.rid.to_string());
         out.say(Tone::Plain, "It is not at work any more.");
         out.offer(Deed::Keep, "close", "");
         return out;
     };
     out.say(Tone::Strong, format!("request {}", target.rid));
-    out.say(Tone::Plain, format!("server {}, at work {}", target.server, age(model, request)));
+    out.say(Tone::Plain, format!("server {}, at work {age}", target.server));
     if let Some(worker) = &target.worker {
         out.say(Tone::Plain, format!("worker {worker}"));
     }
-    if let Some(why) = selected(model).and_then(|r| grounds(model, r)) {
+    let why = why(model, target);
+    if !why.is_empty() {
         out.say(Tone::Plain, why);
     }
     out.say(
@@ -121,11 +163,11 @@ pub fn content(model: &Model, target: &Target) -> Content {
 
 /// It is to be done.
 pub fn abort(model: &mut Model, target: &Target) -> Vec<Effect> {
-    if !model.servers.rids.of(&target.server).any(|r| r.rid == target.rid) {
+    if at_work(model, target).is_none() {
         notice(model, "it is not at work any more");
         return Vec::new();
     }
-    let why = selected(model).and_then(|r| grounds(model, r)).unwrap_or_default();
+    let why = why(model, target);
     let job = steer::job(model).map(|job| {
         let place = Place { job: job.key, dir: job.facts.dir.clone() };
         (place, job.facts.id.as_ref().unwrap_or(&job.facts.name).to_string())

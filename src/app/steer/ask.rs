@@ -11,6 +11,7 @@ use super::super::rows::{Outcome, Row};
 use super::super::servers::request;
 use super::super::triage;
 use super::super::update::notice;
+use super::super::works;
 use super::{at_work, row, stop};
 use crate::job::{JobKey, Phase, Stamp, Trial, TrialKey, time};
 
@@ -36,6 +37,8 @@ pub enum Ask {
     Bulk,
     /// End this request at its server?
     Abort(request::Target),
+    /// Call the model at this address from now on?
+    Endpoint(String),
 }
 
 /// An answer. What it does is fixed by the question.
@@ -63,6 +66,8 @@ pub enum Deed {
     Say,
     /// End the request.
     AbortRequest,
+    /// Call the model there.
+    Move,
 }
 
 /// How a line of a dialog sounds.
@@ -186,6 +191,13 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
             notice(model, format!("cancelling {}", trials(names.len())));
             vec![Effect::Helm(Order::CancelTrials(names))]
         }
+        (Ask::Cancel(key), Deed::AbortRequest) => match request::of_trial(model, key) {
+            Some(target) => request::abort(model, &target),
+            None => {
+                notice(model, "that call has ended by itself");
+                Vec::new()
+            }
+        },
         (Ask::Cancel(key), Deed::CancelTrial) => {
             notice(model, format!("cancelling {}", key.trial));
             vec![Effect::Helm(Order::CancelTrial(key.trial.to_string()))]
@@ -211,6 +223,7 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
         },
         (Ask::Mend(which), Deed::Mend) => stop::mend(model, *which),
         (Ask::Abort(target), Deed::AbortRequest) => request::abort(model, target),
+        (Ask::Endpoint(url), Deed::Move) => super::endpoint::go(model, url),
         _ => Vec::new(),
     }
 }
@@ -229,6 +242,7 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
         Ask::Mend(which) => stop::mend_content(model, *which),
         Ask::Bulk => triage::bulk::content(model),
         Ask::Abort(target) => request::content(model, target),
+        Ask::Endpoint(url) => super::endpoint::content(model, url),
     }
 }
 
@@ -252,7 +266,10 @@ fn cancel(model: &Model, key: &TrialKey) -> Content {
         out.offer(Deed::Keep, "close", "");
         return out;
     };
-    let mut doing = words(row.phase);
+    let mut doing = match works::words_of(model, row) {
+        Some((said, _)) => said.whole(),
+        None => words(row.phase),
+    };
     if let Some(t) = row.timing {
         let mark = if t.inferred { "~" } else { "" };
         doing.push_str(&format!(", {}{mark}", time::words(t.elapsed(model.now))));
@@ -266,7 +283,14 @@ fn cancel(model: &Model, key: &TrialKey) -> Content {
         "What it has written is kept, its result will say CancelledError, and it is not tried again. The other \
          trials go on.",
     );
+    if let Some(long) = model.steer.works.long.get(key) {
+        out.say(Tone::Alarm, long.text());
+    }
     out.offer(Deed::Keep, "let it run", "");
+    if let Some(target) = request::of_trial(model, key) {
+        let price = format!("request {} at {}; its agent asks again", target.rid, target.server);
+        out.offer(Deed::AbortRequest, "end this call of the model", price);
+    }
     let lost =
         ran(row, model.now).map_or("its time so far is lost".to_string(), |s| format!("{} lost", time::words(s)));
     out.offer(Deed::CancelTrial, "cancel it", lost);

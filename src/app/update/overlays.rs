@@ -22,7 +22,11 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                     match kind {
                         PromptKind::Filter => set_filter(model, ""),
                         PromptKind::ServerLog => model.servers.log.set_filter(""),
-                        PromptKind::Search | PromptKind::RequeueReason | PromptKind::Endpoint | PromptKind::Outage => {}
+                        PromptKind::Search
+                        | PromptKind::RequeueReason
+                        | PromptKind::Endpoint
+                        | PromptKind::NewEndpoint
+                        | PromptKind::Outage => {}
                         PromptKind::Note => model.triage.noting = None,
                         PromptKind::Reason => model.triage.bulk = None,
                     }
@@ -41,6 +45,13 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                         PromptKind::ServerLog => Vec::new(),
                         PromptKind::Note => triage::menu::noted(model, &text),
                         PromptKind::RequeueReason | PromptKind::Endpoint => requeue::typed(model, kind, &text),
+                        PromptKind::NewEndpoint => match steer::endpoint::typed(model, &text) {
+                            Ok(effects) => effects,
+                            Err(why) => {
+                                model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
+                                Vec::new()
+                            }
+                        },
                         PromptKind::Outage => match triage::outage::typed(model, &text) {
                             Ok(effects) => effects,
                             Err(why) => {

@@ -9,9 +9,15 @@ use std::time::Duration;
 use super::place;
 use super::wire::{self, Answer, LONGEST, Op, Request, State};
 use crate::audit::{self, Found};
+use crate::harbor::write::lease::LEASE;
+use crate::report::work::WorkJson;
 
 /// For an answer to come.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For one that is only asked by the way.
+const AT_ONCE: Duration = Duration::from_secs(1);
+/// For one that a probe has to be waited for.
+pub const PROBE: Duration = Duration::from_secs(150);
 
 /// Why nothing was asked, or no answer came.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +125,21 @@ impl Line {
     }
 }
 
+/// What trials of a job say that they do; nothing where nobody answers for it at once.
+pub fn works(dir: &Path, state: Option<&Path>) -> Vec<WorkJson> {
+    if std::fs::symlink_metadata(dir.join(LEASE)).is_err() {
+        return Vec::new();
+    }
+    let asked = connect(dir, state).and_then(|mut line| {
+        line.send(&Request::of(Op::Work, ""))?;
+        line.hear(Some(AT_ONCE))
+    });
+    match asked {
+        Ok(answer) if answer.status.as_ref().is_some_and(|state| same(dir, state)) => answer.work,
+        _ => Vec::new(),
+    }
+}
+
 /// Whether an answer is about the job in this directory and not about a copy's.
 pub fn same(dir: &Path, state: &State) -> bool {
     let of = |path: &Path| std::fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
@@ -134,6 +155,14 @@ pub fn same(dir: &Path, state: &State) -> bool {
 /// # Errors
 /// See [`CtlError`].
 pub fn ask(dir: &Path, state: Option<&Path>, op: Op, why: &str) -> Result<Answer, CtlError> {
+    ask_for(dir, state, op, why, PATIENCE)
+}
+
+/// Asks once, and waits so long for the answer.
+///
+/// # Errors
+/// See [`CtlError`].
+pub fn ask_for(dir: &Path, state: Option<&Path>, op: Op, why: &str, patience: Duration) -> Result<Answer, CtlError> {
     // Asked first: an order must not reach another job.
     let mut line = connect(dir, state)?;
     line.send(&Request::of(Op::Status, ""))?;
@@ -149,5 +178,5 @@ pub fn ask(dir: &Path, state: Option<&Path>, op: Op, why: &str) -> Result<Answer
     }
     let mut line = connect(dir, state)?;
     line.send(&Request::of(op, why))?;
-    line.hear(Some(PATIENCE))
+    line.hear(Some(patience))
 }

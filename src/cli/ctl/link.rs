@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::sync::mpsc::Sender as News_;
 
 use super::client::{self, Line};
-use super::wire::{Answer, Op, Request, State, tame};
+use super::wire::{Answer, Endpoint, Op, Request, State, tame};
+use super::works;
 use crate::app::helm::{Crew, Hand, Helm, News, Order, Over, Shut, Stopping};
 use crate::cli::desk::Desk;
 use crate::harbor::write::lease::LEASE;
@@ -27,6 +28,7 @@ const WHY: &str = "asked for by the operator, on an attached screen";
 
 /// Takes orders: what the process that runs the job can do goes there, all else to the desk.
 pub struct Linked {
+    dir: PathBuf,
     desk: Desk,
     asks: SyncSender<Op>,
     news: News_<News>,
@@ -40,26 +42,36 @@ impl Linked {
     pub fn begin(dir: PathBuf, desk: Desk, news: News_<News>) -> std::io::Result<Linked> {
         let (asks, inbox) = sync_channel(WAITING);
         let state = crate::cli::state_dir();
-        let told = news.clone();
-        std::thread::Builder::new().name("link".into()).spawn(move || link(&dir, state, inbox, &told))?;
-        Ok(Linked { desk, asks, news })
+        let (told, place) = (news.clone(), dir.clone());
+        std::thread::Builder::new().name("link".into()).spawn(move || link(&place, state, inbox, &told))?;
+        Ok(Linked { dir, desk, asks, news })
+    }
+
+    /// Has an address probed, on a connection of its own: it may take a minute.
+    fn probe(&self, url: String) {
+        let (dir, news, told) = (self.dir.clone(), self.news.clone(), self.news.clone());
+        let ask = move || {
+            let op = Op::Endpoint { url, of: None, sure: false };
+            let answer = client::ask_for(&dir, crate::cli::state_dir().as_deref(), op, WHY, client::PROBE);
+            let probed = match answer {
+                Ok(Answer { error: None, probe: Some(probe), .. }) => Ok(probe.shown()),
+                Ok(answer) => Err(tame(&answer.error.unwrap_or_else(|| "nothing was found".to_string()))),
+                Err(error) => Err(tame(&error.to_string())),
+            };
+            let _ = news.blocking_send(News::Probed(probed));
+        };
+        if let Err(error) = std::thread::Builder::new().name("probe".into()).spawn(ask) {
+            let _ = told.try_send(News::Refused(format!("not probed: {error}")));
+        }
     }
 }
 
 impl Helm for Linked {
     fn order(&mut self, order: Order) {
-        let op = match order {
-            Order::Slots(n) => Op::Slots { n },
-            Order::Pause => Op::Pause,
-            Order::Resume => Op::Resume,
-            Order::CancelTrial(name) => Op::Cancel { trials: vec![name] },
-            Order::CancelTrials(trials) => Op::Cancel { trials },
-            Order::First(trials) => Op::First { trials },
-            Order::TakeHelm => Op::Take,
-            Order::Drain => Op::Drain,
-            Order::Cancel | Order::Hurry => Op::Stop,
-            other => return self.desk.order(other),
-        };
+        if let Order::Probe(url) = order {
+            return self.probe(url);
+        }
+        let Some(op) = Op::of(&order) else { return self.desk.order(order) };
         if self.asks.try_send(op).is_err() {
             let _ = self.news.try_send(News::Refused("not done: nobody is linked".to_string()));
         }
@@ -144,11 +156,17 @@ fn tell(answer: Answer, news: &News_<News>) -> Option<()> {
     if let Some(state) = &answer.status {
         send(News::Crew(crew(state)))?;
         send(News::Shut(shut(state)))?;
+        if !state.endpoints.is_empty() {
+            send(News::Endpoints(state.endpoints.iter().map(Endpoint::shown).collect()))?;
+        }
         send(News::Hand(match (answer.steers, &state.helm) {
             (true, _) => Hand::Mine,
             (false, Some(who)) => Hand::Other(tame(who)),
             (false, None) => Hand::Nobody,
         }))?;
+    }
+    if let Some(work) = works::news(&answer) {
+        send(work)?;
     }
     for line in &answer.said {
         send(News::Told(tame(line)))?;

@@ -13,14 +13,17 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, broadcast, oneshot};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
 
+use super::endpoint::Movable;
 use super::helm::{HelmOf, OWNER};
 use super::place;
 use super::scribe::Scribe;
-use super::wire::{self, Answer, Gate, LONGEST, Op, Request, State};
+use super::wire::{self, Answer, Gate, LONGEST, Op, Probe, Request, State};
+use super::works;
 use crate::job::text::clean;
 use crate::journal::Note;
+use crate::scheduler::board::Reader;
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Standing, Status};
 
@@ -48,6 +51,8 @@ pub struct Ship {
     pub helm: HelmOf,
     /// Writes down what is done.
     pub scribe: Scribe,
+    /// Where the models of its agents are served.
+    pub endpoints: Movable,
 }
 
 /// The open socket. Dropping it closes and removes it.
@@ -228,6 +233,7 @@ enum Wake {
     Status(bool),
     Helm,
     Told(Option<String>),
+    Look,
 }
 
 impl Talk {
@@ -261,6 +267,9 @@ impl Talk {
         let mut status = self.ship.control.status();
         let mut helm = self.ship.helm.changes();
         let mut lines = self.ship.helm.lines();
+        let mut board = Reader::new(self.ship.control.board());
+        let mut looks = tokio::time::interval(works::PACE);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut over = false;
         let mut said = Vec::new();
         // What was read of a line stays here when something else comes first.
@@ -287,17 +296,26 @@ impl Talk {
             if !matches!(sent, Ok(Ok(()))) || over {
                 break;
             }
-            let wake = tokio::select! {
-                line = heard.recv() => Wake::Line(line),
-                changed = status.changed() => Wake::Status(changed.is_ok()),
-                _ = helm.changed() => Wake::Helm,
-                told = lines.recv() => match told {
-                    Ok(line) => Wake::Told((line.by != self.number).then_some(line.text)),
-                    Err(broadcast::error::RecvError::Lagged(n)) => Wake::Told(Some(format!("{n} lines were missed"))),
-                    Err(broadcast::error::RecvError::Closed) => Wake::Told(None),
-                },
+            let wake = loop {
+                let wake = tokio::select! {
+                    line = heard.recv() => Wake::Line(line),
+                    changed = status.changed() => Wake::Status(changed.is_ok()),
+                    _ = helm.changed() => Wake::Helm,
+                    told = lines.recv() => match told {
+                        Ok(line) => Wake::Told((line.by != self.number).then_some(line.text)),
+                        Err(broadcast::error::RecvError::Lagged(n)) => Wake::Told(Some(format!("{n} lines were missed"))),
+                        Err(broadcast::error::RecvError::Closed) => Wake::Told(None),
+                    },
+                    _ = looks.tick() => Wake::Look,
+                };
+                match wake {
+                    Wake::Look if works::tell(&mut writer, &mut board, PATIENCE).await => {}
+                    wake => break wake,
+                }
             };
             match wake {
+                // The other end does not take it.
+                Wake::Look => break,
                 Wake::Line(None) => break,
                 Wake::Line(Some(line)) => {
                     let answer = match wire::read(&line) {
@@ -360,6 +378,7 @@ impl Ship {
                 .iter()
                 .map(|c| Gate { gate: c.gate.word().to_string(), why: c.why.clone(), since: c.since.to_string() })
                 .collect(),
+            endpoints: self.endpoints.all(),
             helm: self.helm.hand().map(|hand| hand.who),
             ..State::default()
         }
@@ -386,6 +405,11 @@ impl Ship {
         if request.op == Op::Status {
             return Answer { status: Some(self.whole_state()), ..Answer::done(Vec::new()) };
         }
+        if request.op == Op::Work {
+            let status = self.state(&self.control.status().borrow().clone());
+            let work = works::all(&self.control.board());
+            return Answer { status: Some(status), work, ..Answer::done(Vec::new()) };
+        }
         if request.op == Op::Take {
             if !watches {
                 return Answer::not("only one who watches can take the helm");
@@ -401,7 +425,13 @@ impl Ship {
         if watches && number != OWNER && self.helm.hand().is_none() {
             return Answer::not("take the helm first");
         }
-        let done = match self.deed(&request.op) {
+        let done = match self.endpoint(&request.op).await {
+            Some(Ok(Moved::Probed(probe))) => return Answer { probe: Some(probe), ..Answer::done(Vec::new()) },
+            Some(Ok(Moved::Moved(done))) => Ok(done),
+            Some(Err(why)) => Err(why),
+            None => self.deed(&request.op),
+        };
+        let done = match done {
             Ok(done) => done,
             Err(why) => return Answer::not(why),
         };
@@ -439,7 +469,7 @@ impl Ship {
             (now.running + now.waiting, now.queued)
         };
         let (taken, subjects, said) = match op {
-            Op::Status | Op::Watch | Op::Take => return Err("not here".to_string()),
+            Op::Status | Op::Watch | Op::Take | Op::Work | Op::Endpoint { .. } => return Err("not here".to_string()),
             Op::Pause => {
                 (control.pause(), vec![], format!("paused: nothing begins, {running} at work go on, {queued} wait"))
             }
@@ -489,7 +519,24 @@ impl Ship {
                 (control.first(&places), names, said)
             }
         };
-        if taken { Ok(Done { subjects, said: vec![said] }) } else { Err("too late: it has ended".to_string()) }
+        if taken {
+            Ok(Done { subjects, said: vec![said], ..Done::default() })
+        } else {
+            Err("too late: it has ended".to_string())
+        }
+    }
+
+    /// Probes an address, and moves an endpoint there; None: that is not asked for.
+    async fn endpoint(&self, op: &Op) -> Option<Result<Moved, String>> {
+        let Op::Endpoint { url, of, sure } = op else { return None };
+        if !sure {
+            return Some(self.endpoints.probe(url, of.as_deref()).await.map(Moved::Probed));
+        }
+        Some(self.endpoints.go(url, of.as_deref(), &self.control).await.map(|probe| {
+            let said = format!("the model is called at {} from now on, {} before", probe.url, probe.now);
+            let result = format!("moved from {} to {}; {}", probe.now, probe.url, probe.found.join("; "));
+            Moved::Moved(Done { subjects: vec![probe.url], said: vec![said], result })
+        }))
     }
 
     /// The trials that words mean, each once.
@@ -525,6 +572,7 @@ impl Ship {
             if !request.who.is_empty() {
                 note.operator.clone_from(&request.who);
             }
+            note.result.clone_from(&done.result);
             if matches!(op, Op::Cancel { .. } | Op::First { .. }) {
                 note.trial = Some(subject);
             }
@@ -534,9 +582,18 @@ impl Ship {
 }
 
 /// What was done.
+#[derive(Default)]
 struct Done {
     subjects: Vec<String>,
     said: Vec<String>,
+    /// What came of it, for the journal.
+    result: String,
+}
+
+/// What became of a wish for another address.
+enum Moved {
+    Probed(Probe),
+    Moved(Done),
 }
 
 /// `a has ended, b has not begun`.

@@ -6,7 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::app::helm::{Order, Probed, Where};
 use crate::job::text::{clean, mask_secrets, strip_ansi};
+use crate::report::work::WorkJson;
 
 /// The version of the lines.
 pub const VERSION: u32 = 1;
@@ -21,8 +23,10 @@ const WORDS: usize = 400;
 pub enum Op {
     /// How it stands.
     Status,
-    /// How it stands, now and at every change.
+    /// How it stands, now and at every change, and what trials at work do.
     Watch,
+    /// What trials at work do.
+    Work,
     /// The one who watches steers from now on.
     Take,
     /// Begin nothing until it is resumed.
@@ -53,6 +57,17 @@ pub enum Op {
         /// Which, in this order.
         trials: Vec<String>,
     },
+    /// The model of the job's agents is called at another address, once that was probed.
+    Endpoint {
+        /// The new address.
+        url: String,
+        /// Which endpoint: its address in the job's config, or the present one; null: the only one.
+        #[serde(default)]
+        of: Option<String>,
+        /// False: it is only probed.
+        #[serde(default)]
+        sure: bool,
+    },
 }
 
 impl Op {
@@ -61,6 +76,7 @@ impl Op {
         match self {
             Op::Status => "status",
             Op::Watch => "watch",
+            Op::Work => "work",
             Op::Take => "take",
             Op::Pause => "pause",
             Op::Resume => "resume",
@@ -70,7 +86,35 @@ impl Op {
             Op::Slots { .. } => "slots",
             Op::Agents { .. } => "agents",
             Op::First { .. } => "first",
+            Op::Endpoint { .. } => "endpoint",
         }
+    }
+
+    /// What an order of a screen asks of the process that runs the job; None: it is for the desk behind
+    /// the screen. A stop is one here, however little patience it has.
+    pub fn of(order: &Order) -> Option<Op> {
+        Some(match order {
+            Order::Slots(n) => Op::Slots { n: *n },
+            Order::Pause => Op::Pause,
+            Order::Resume => Op::Resume,
+            Order::CancelTrial(name) => Op::Cancel { trials: vec![name.clone()] },
+            Order::CancelTrials(trials) => Op::Cancel { trials: trials.clone() },
+            Order::First(trials) => Op::First { trials: trials.clone() },
+            Order::TakeHelm => Op::Take,
+            Order::Drain => Op::Drain,
+            Order::Cancel | Order::Hurry => Op::Stop,
+            Order::Probe(url) => Op::Endpoint { url: url.clone(), of: None, sure: false },
+            Order::Endpoint(url) => Op::Endpoint { url: url.clone(), of: None, sure: true },
+            Order::Survey(..)
+            | Order::Stop(..)
+            | Order::Audit(_)
+            | Order::Mend(..)
+            | Order::Say(..)
+            | Order::Prepare(_)
+            | Order::Requeue(_)
+            | Order::Abort(_)
+            | Order::Preview(_) => return None,
+        })
     }
 }
 
@@ -108,6 +152,50 @@ pub struct Gate {
     pub since: String,
 }
 
+/// Where a model of the job is served.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Endpoint {
+    /// Its address in the job's config: it is known by that.
+    pub named: String,
+    /// Where it is now.
+    pub base: String,
+    /// How often it was moved.
+    pub moves: u32,
+    /// Why no call is made now; null: calls are made.
+    pub closed: Option<String>,
+}
+
+impl Endpoint {
+    /// As a screen has it.
+    pub fn shown(&self) -> Where {
+        let closed = self.closed.as_deref().map(tame);
+        Where { named: tame(&self.named), base: tame(&self.base), moves: self.moves, closed }
+    }
+}
+
+/// What a probe of an address found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Probe {
+    /// The address.
+    pub url: String,
+    /// The endpoint that would go there: its address in the job's config.
+    pub named: String,
+    /// Where it is now.
+    pub now: String,
+    /// What was found, a line each.
+    pub found: Vec<String>,
+    /// What speaks against it, a line each; none: it may be moved there.
+    pub problems: Vec<String>,
+}
+
+impl Probe {
+    /// As a screen has it.
+    pub fn shown(&self) -> Probed {
+        let all = |lines: &[String]| lines.iter().map(|line| tame(line)).collect();
+        Probed { url: tame(&self.url), now: tame(&self.now), found: all(&self.found), problems: all(&self.problems) }
+    }
+}
+
 /// How a job stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
 pub struct State {
@@ -141,6 +229,9 @@ pub struct State {
     pub paused: bool,
     /// Gates that are closed.
     pub gates: Vec<Gate>,
+    /// Where the models of its agents are served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<Endpoint>,
     /// Who steers it from a screen; null: nobody.
     pub helm: Option<String>,
     /// Names of trials at work; with `status` only.
@@ -152,7 +243,7 @@ pub struct State {
 }
 
 /// An answer, or news after `watch`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Answer {
     /// [`VERSION`].
     pub v: u32,
@@ -167,6 +258,15 @@ pub struct Answer {
     /// How the job stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<State>,
+    /// What trials at work do; after `watch` those of which something changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub work: Vec<WorkJson>,
+    /// Trials that are not at work any more; after `watch`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
+    /// What a probe found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe: Option<Probe>,
     /// The one who reads this steers; after `watch`.
     #[serde(default)]
     pub steers: bool,

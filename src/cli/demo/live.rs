@@ -87,6 +87,8 @@ impl Place {
             tell: Arc::new(move |line| out.say(line)),
             disk_floor: 0,
             adaptive: false,
+            ear: None,
+            pause_clock: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use crate::job::{Fleet, Grade, JobEvent, Stamp, Trial};
 use crate::report::json::Style;
 use crate::report::{json, plain};
 use crate::scheduler::{Control, RunError};
+use crate::serving::{Thinking, thinking};
 
 /// Time between two looks at the job dir.
 const LOOK: Duration = Duration::from_secs(1);
@@ -210,11 +212,15 @@ async fn until(deadline: Option<Instant>) {
 /// Follows a job, which signals may have reached before, to its end; gives the exit code.
 pub async fn follow_to_end(mut owner: Owner, invalid: &[Invalid], out: Output, mut stops: Stops, mut ears: Ears) -> u8 {
     let mut progress = Progress::default();
+    let mut long = Long::default();
     let mut looks = Looks::begin(&owner.dir, out.quiet);
     let ended = loop {
         tokio::select! {
             ended = &mut owner.done => break ended.ok(),
-            () = looks.next() => progress.print(&looks.fleet, out),
+            () = looks.next() => {
+                progress.print(&looks.fleet, out);
+                long.print(&owner.control, out);
+            }
             name = ears.hear() => if signalled(&mut stops, &owner.control, name, out) { break None },
             () = stops.over() => break None,
         }
@@ -350,6 +356,33 @@ impl Progress {
                 let of = planned.map_or("-".to_string(), |n| n.to_string());
                 out.say(&format!("{:.0}  {done}/{of} done  {}  {words}", Stamp::now(), trial.name));
                 self.seen.insert(trial.name.to_string(), words);
+            }
+        }
+    }
+}
+
+/// Calls of the model that go on unusually long, and of which it was said.
+struct Long {
+    limits: Thinking,
+    said: BTreeMap<Arc<str>, Stamp>,
+}
+
+impl Default for Long {
+    fn default() -> Long {
+        Long { limits: crate::cli::serving::thresholds_of_everybody().thinking, said: BTreeMap::new() }
+    }
+}
+
+impl Long {
+    /// Says it once of each.
+    fn print(&mut self, control: &Control, out: Output) {
+        let now = Stamp::now();
+        let works = control.board().read();
+        self.said.retain(|name, _| works.iter().any(|(there, _)| there == name));
+        for (name, work) in works {
+            let Some(long) = thinking::long(&work, None, &self.limits, now) else { continue };
+            if self.said.insert(Arc::clone(&name), long.since) != Some(long.since) {
+                out.say(&format!("{now:.0}  {name}  {}", long.text()));
             }
         }
     }

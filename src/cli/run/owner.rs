@@ -1,5 +1,6 @@
 //! The owner of a job: a thread of its own that runs it to its end, whoever watches.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,18 +9,24 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::lookout::{self, Charge, Contexts};
 use super::prepare::{Kind, Prepared, Refusal, scratch_of};
 use super::resume::Taken;
+use crate::agent;
 use crate::audit::scratch;
+use crate::cli::ctl::endpoint::Movable;
 use crate::cli::ctl::helm::HelmOf;
 use crate::cli::ctl::scribe::Scribe;
 use crate::cli::ctl::server::{Port, Ship};
+use crate::cli::servers::Ear;
 use crate::environment::OwnerLabel;
-use crate::environment::docker::{DockerEngine, Isolation};
+use crate::environment::docker::{Address, DockerEngine, Isolation};
+use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::lease::LeaseNote;
 use crate::harbor::write::{Claimant, JobWriter, WriteError};
 use crate::job::Stamp;
 use crate::journal::Note;
+use crate::model::endpoint::Endpoints;
 use crate::scheduler::adaptive::{Adapted, Pace};
 use crate::scheduler::{
     Control, DockerPlaces, Event, Finished, Hear, Job, LocalPlaces, Manners, Places, Plan, RunError,
@@ -47,6 +54,10 @@ pub struct Terms {
     pub disk_floor: u64,
     /// Fewer trials at a time while their surroundings fail.
     pub adaptive: bool,
+    /// What the model servers do; None: nobody looks after the endpoints.
+    pub ear: Option<Ear>,
+    /// An agent's clock stands still while it waits for an endpoint that is away.
+    pub pause_clock: bool,
 }
 
 /// A job at work.
@@ -65,6 +76,8 @@ pub struct Owner {
     pub ship: Ship,
     /// The socket for others; None where there could be none.
     port: Option<Port>,
+    /// Looks after the endpoints; None: nobody does.
+    lookout: Option<JoinHandle<()>>,
     thread: JoinHandle<()>,
 }
 
@@ -77,13 +90,16 @@ struct Begun {
     dir: PathBuf,
     id: String,
     scribe: Scribe,
+    endpoints: Endpoints,
+    agents: Vec<AgentConfig>,
 }
 
 /// Begins a job and returns when its directory is there.
 ///
 /// # Errors
 /// Why it did not begin, with the remedy; nothing is left of it then.
-pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
+pub fn start(prepared: Prepared, mut terms: Terms) -> Result<Owner, Refusal> {
+    let ear = terms.ear.take();
     let (tell_begun, begun) = std::sync::mpsc::sync_channel(1);
     let (tell_done, done) = oneshot::channel();
     let smoke_failed = Arc::new(AtomicBool::new(false));
@@ -125,13 +141,29 @@ pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
         })
         .map_err(fail)?;
     match begun.recv() {
-        Ok(Ok(Begun { control, dir, id, scribe })) => {
+        Ok(Ok(Begun { control, dir, id, scribe, endpoints, agents })) => {
             let helm = HelmOf::default();
             let whole = std::path::absolute(&dir).unwrap_or_else(|_| dir.clone());
-            let ship = Ship { control: control.clone(), dir: whole, id: id.clone(), helm, scribe };
+            let contexts = Contexts::default();
+            let lookout = ear.map(|ear| {
+                let charge = Charge {
+                    control: control.clone(),
+                    endpoints: endpoints.clone(),
+                    scribe: scribe.clone(),
+                    contexts: contexts.clone(),
+                    direct: called_from_here(&agents),
+                };
+                lookout::begin(ear, charge)
+            });
+            let lookout = lookout.transpose().map(Option::flatten);
+            let lookout = lookout
+                .inspect_err(|error| tell(&format!("nobody looks after the model servers: no thread: {error}")))
+                .unwrap_or_default();
+            let endpoints = Movable::new(endpoints, agents, contexts, super::prober::prober());
+            let ship = Ship { control: control.clone(), dir: whole, id: id.clone(), helm, scribe, endpoints };
             let port = Port::open(ship.clone(), crate::cli::state_dir().as_deref());
             let port = port.inspect_err(|why| tell(&format!("pilothouse ctl can not steer this job: {why}"))).ok();
-            Ok(Owner { control, dir, id, done, smoke_failed, ship, port, thread })
+            Ok(Owner { control, dir, id, done, smoke_failed, ship, port, lookout, thread })
         }
         Ok(Err(refusal)) => {
             let _ = thread.join();
@@ -143,10 +175,16 @@ pub fn start(prepared: Prepared, terms: Terms) -> Result<Owner, Refusal> {
 }
 
 impl Owner {
+    /// Whether somebody looks after its endpoints.
+    pub fn looks_after(&self) -> bool {
+        self.lookout.is_some()
+    }
+
     /// Waits for the thread, once `done` has been heard from.
     pub fn join(self) {
         let _ = self.thread.join();
         drop(self.port);
+        let _ = self.lookout.map(JoinHandle::join);
         self.ship.scribe.finish();
     }
 }
@@ -175,8 +213,14 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
         Kind::Local => None,
     };
     let mut image = None;
+    let slots = u64::from(plan.config.n_concurrent_trials).min(plan.trials.len() as u64);
+    super::descriptors::own(slots, &terms.tell);
     if terms.preflight {
+        if let Some(Address::Unix(socket)) = engine.as_ref().map(DockerEngine::address) {
+            super::descriptors::engine(Path::new(socket), slots, &terms.tell).await;
+        }
         super::preflight::disk(&plan.dir(), &terms.tell)?;
+        super::preflight::model::look(&plan, &terms.tell).await?;
         if let Some(engine) = &engine {
             image = super::preflight::docker(engine, &plan, &terms.tell).await?;
         }
@@ -194,6 +238,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
         }
     };
     let (id, dir) = (plan.id.clone(), plan.dir());
+    let agents = plan.config.agents.clone();
     let places = match Open::new(engine, &plan, &writer, terms.scratch).await {
         Ok(places) => places,
         Err(refusal) => {
@@ -225,8 +270,10 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
                 }
             });
             let adaptive = terms.adaptive.then(Pace::default);
-            job.mind(Manners { disk_floor: terms.disk_floor, adaptive, hear: Some(hear) });
-            Ok(Working { job, places, begun: Begun { control, id, dir, scribe }, smoke, tell: terms.tell })
+            let (disk_floor, pause_clock) = (terms.disk_floor, terms.pause_clock);
+            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear) });
+            let begun = Begun { control, id, dir, scribe, endpoints: job.endpoints(), agents };
+            Ok(Working { job, places, begun, smoke, tell: terms.tell })
         }
         Err(error) => {
             places.close().await;
@@ -340,6 +387,13 @@ impl Open {
         }
         left
     }
+}
+
+/// Addresses that agents call from this process.
+fn called_from_here(agents: &[AgentConfig]) -> BTreeSet<String> {
+    let asks = |a: &&AgentConfig| agent::asks_a_model(a.name.as_deref().unwrap_or_default());
+    let bases = agents.iter().filter(asks).filter_map(agent::base);
+    bases.map(|base| base.trim().trim_end_matches('/').to_string()).collect()
 }
 
 /// Makes a directory that is only for this user, with those above it.

@@ -1,6 +1,8 @@
 //! A look around before the first trial: what would fail every trial is said at once, with its remedy,
 //! and images are pulled before any trial's clock runs.
 
+pub mod model;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};

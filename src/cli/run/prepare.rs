@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use super::tasks::{self, Invalid};
+use crate::agent::installed;
 use crate::cli::state_dir;
 use crate::harbor::run_config::{Format, HarborVersion, Host, RunConfig, RunFlags, WAY, resolve};
 use crate::harbor::task::{EnvTemplate, host_variable, lay_over};
@@ -92,7 +93,7 @@ pub fn ask(flags: &RunFlags) -> Result<Asked, Refusal> {
     let resolved = resolve(flags, HarborVersion::V0_26, &Host::real())
         .map_err(|e| Refusal(e.problems.iter().map(ToString::to_string).collect()))?;
     lay_over(resolved.env_file.clone());
-    let refused = resolved.unsupported().iter().map(ToString::to_string).collect();
+    let refused = resolved.unsupported_beside(&installed::names()).iter().map(ToString::to_string).collect();
     let printed = resolved.config.print_config(Format::Yaml, &|name| resolved.variable(name)).text;
     Ok(Asked { config: resolved.config, printed, refused, yes: flags.yes })
 }

@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use super::owner::Terms;
 use super::prepare::{Kind, Prepared, Refusal, variables};
 use super::repo;
+use crate::agent::installed;
 use crate::cli::state_dir;
 use crate::environment::docker::DockerEngine;
 use crate::environment::{KeptKind, local};
-use crate::harbor::run_config::{self, HarborVersion, Planned, RunConfig, RunFlags, read_config, unsupported};
+use crate::harbor::run_config::{self, HarborVersion, Planned, RunConfig, RunFlags, read_config, unsupported_beside};
 use crate::harbor::task::{Task, host_variable};
 use crate::harbor::write::config::{AgentConfig, JobConfig, TaskConfig};
 use crate::harbor::write::lease::{self, LEASE, LeaseNote, Process, Reading};
@@ -127,7 +128,7 @@ pub fn survey(dir: &Path) -> Result<Survey, Refusal> {
     let read = reread::job(&folder).map_err(|why| refuse(&why))?;
     let config = read_config(&read.config, "config.json", HarborVersion::V0_26)
         .map_err(|e| Refusal(e.problems.iter().map(|p| format!("{shown}: {p}")).collect()))?;
-    let refused = unsupported(&config);
+    let refused = unsupported_beside(&config, &installed::names());
     if !refused.is_empty() {
         return Err(Refusal(refused.iter().map(|u| format!("{shown}: {u}")).collect()));
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
 
 use super::detach;
 use super::headless::{self, Ears, Output, Stops, resume_words};
@@ -20,10 +21,12 @@ use crate::app::helm::{Crew, Hand, Helm, News, Order, Over, Shut, Side, Stopping
 use crate::app::runtime::{Left, Steering};
 use crate::cli::ctl::helm::{self, OWNER};
 use crate::cli::ctl::server::Ship;
-use crate::cli::ctl::wire::{Op, Request};
+use crate::cli::ctl::wire::{Endpoint, Op, Request};
+use crate::cli::ctl::works;
 use crate::cli::desk::Desk;
 use crate::cli::servers::Servers;
 use crate::cli::{Common, attach};
+use crate::scheduler::board::Reader;
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Status};
 
@@ -101,7 +104,8 @@ pub fn run(
         return crate::cli::FAULT;
     }
     let steering = Steering { helm: Box::new(Wheel { orders }), news: heard };
-    let left = show(owner.dir.clone(), steering, told, (what.notice, what.servers), common);
+    let looked_after = owner.looks_after();
+    let left = show(owner.dir.clone(), steering, told, (what.notice, what.servers, looked_after), common);
     owner.ship.helm.leave(OWNER);
     if aborted.load(Ordering::Relaxed) {
         let dir = owner.dir.display();
@@ -139,7 +143,7 @@ fn show(
     dir: PathBuf,
     steering: Steering,
     leave: oneshot::Receiver<()>,
-    (notice, servers): (Option<&'static str>, Option<Servers>),
+    (notice, servers, looked_after): (Option<&'static str>, Option<Servers>, bool),
     common: &Common,
 ) -> Result<Left, crate::tty::TtyError> {
     let common = common.clone();
@@ -150,6 +154,7 @@ fn show(
             counting: Counting::default(),
             prepare: Box::new(move |model| {
                 model.steer.logout = detach::logout();
+                model.steer.looked_after = looked_after;
                 if let Some(notice) = notice {
                     crate::app::update::notice(model, notice);
                 }
@@ -202,6 +207,9 @@ impl Bridge {
         let (mut inbox, mut tell_ended, mut abort) = (Some(inbox), Some(tell_ended), Some(abort));
         let mut status = Some(self.control.status());
         let (mut hands, mut lines) = (self.ship.helm.changes(), self.ship.helm.lines());
+        let mut board = Reader::new(self.control.board());
+        let mut looks = tokio::time::interval(works::PACE);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let hand = hands.borrow_and_update().clone();
         self.say(News::Hand(shown(hand))).await;
         if let Some(status) = &mut status {
@@ -218,6 +226,12 @@ impl Bridge {
                     Some(now) => self.tell(now).await,
                     None => status = None,
                 },
+                _ = looks.tick(), if inbox.is_some() && tell_ended.is_some() => {
+                    let changes = board.changes();
+                    if !changes.is_empty() {
+                        self.say(News::Work(changes)).await;
+                    }
+                }
                 Ok(()) = hands.changed(), if inbox.is_some() => {
                     let hand = hands.borrow_and_update().clone();
                     self.say(News::Hand(shown(hand))).await;
@@ -274,36 +288,38 @@ impl Bridge {
             since: Some(c.since),
         };
         self.say(News::Shut(status.closed.iter().map(shut).collect())).await;
+        let endpoints = self.ship.endpoints.all();
+        if !endpoints.is_empty() {
+            self.say(News::Endpoints(endpoints.iter().map(Endpoint::shown).collect())).await;
+        }
     }
 
     async fn obey(&mut self, order: Order) {
-        let op = match order {
-            Order::Slots(n) => Op::Slots { n },
-            Order::Pause => Op::Pause,
-            Order::Resume => Op::Resume,
-            Order::CancelTrial(name) => Op::Cancel { trials: vec![name] },
-            Order::CancelTrials(trials) => Op::Cancel { trials },
-            Order::First(trials) => Op::First { trials },
-            Order::TakeHelm => Op::Take,
-            Order::Drain => Op::Drain,
+        match order {
             Order::Cancel => return self.stop(false).await,
             Order::Hurry => return self.stop(true).await,
-            order @ (Order::Survey(..)
-            | Order::Stop(..)
-            | Order::Audit(_)
-            | Order::Mend(..)
-            | Order::Say(..)
-            | Order::Prepare(_)
-            | Order::Requeue(_)
-            | Order::Abort(_)
-            | Order::Preview(_)) => {
-                return self.desk.order(order);
-            }
-        };
+            Order::Probe(url) => return self.probe(url),
+            _ => {}
+        }
+        let Some(op) = Op::of(&order) else { return self.desk.order(order) };
         let answer = self.ship.act(&Request::of(op, WHY), OWNER, true).await;
         if let Some(why) = answer.error {
             self.say(News::Refused(why)).await;
         }
+    }
+
+    /// Probes an address, aside: the screen goes on meanwhile.
+    fn probe(&self, url: String) {
+        let (ship, news) = (self.ship.clone(), self.news.clone());
+        tokio::spawn(async move {
+            let op = Op::Endpoint { url, of: None, sure: false };
+            let answer = ship.act(&Request::of(op, WHY), OWNER, true).await;
+            let probed = match (answer.error, answer.probe) {
+                (None, Some(probe)) => Ok(probe.shown()),
+                (why, _) => Err(why.unwrap_or_else(|| "nothing was found".to_string())),
+            };
+            let _ = news.send(News::Probed(probed)).await;
+        });
     }
 
     /// Stops it, as a signal to this process does; in a hurry as two do.

@@ -93,8 +93,9 @@ pub struct RunFlags {
     #[arg(long, value_name = "TYPE", help_heading = "Limits")]
     pub retry_exclude: Vec<String>,
 
-    /// The agent: oracle (the task's solution), nop (does nothing) or scripted (the keys of the task's
-    /// solution/keys.json, typed into a recorded terminal) (default: oracle)
+    /// The agent: oracle (the task's solution), nop (does nothing), scripted (the keys of the task's
+    /// solution/keys.json, typed into a recorded terminal) or terminus-2 (a model at a terminal, asked at
+    /// --ak api_base=http://.../v1 with the key in OPENAI_API_KEY) (default: oracle)
     #[arg(short = 'a', long, value_name = "NAME", help_heading = "Agent")]
     pub agent: Option<String>,
     /// The model; several give one agent each

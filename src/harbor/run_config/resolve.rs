@@ -96,8 +96,13 @@ impl Resolved {
 
     /// All that pilothouse can't do of it, flags first.
     pub fn unsupported(&self) -> Vec<Unsupported> {
+        self.unsupported_beside(&[])
+    }
+
+    /// As [`Resolved::unsupported`], where there are further agents of these names.
+    pub fn unsupported_beside(&self, agents: &[String]) -> Vec<Unsupported> {
         let mut out = self.refused_flags.clone();
-        out.extend(super::unsupported::unsupported(&self.config));
+        out.extend(super::unsupported::unsupported_beside(&self.config, agents));
         out
     }
 }

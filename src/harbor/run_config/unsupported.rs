@@ -9,7 +9,9 @@ use crate::job::text::clean;
 pub const WAY: &str = "run it with harbor itself";
 
 /// Agents that pilothouse has.
-const AGENTS: [&str; 3] = ["oracle", "nop", "scripted"];
+const AGENTS: [&str; 5] = ["oracle", "nop", "scripted", "terminus-2", "pilothouse-terminus"];
+/// Those of them that call no model and have no settings.
+const PLAIN: [&str; 3] = ["oracle", "nop", "scripted"];
 /// Environments that pilothouse has.
 const PLACES: [&str; 2] = ["docker", "local"];
 /// Settings of the Docker environment (`environment.kwargs`, `--ek`) that mean something here, with what
@@ -66,6 +68,11 @@ impl List {
 /// Everything in a config that Harbor would do and pilothouse can't, in the config's order. An empty
 /// list is the condition for running it.
 pub fn unsupported(config: &RunConfig) -> Vec<Unsupported> {
+    unsupported_beside(config, &[])
+}
+
+/// As [`unsupported`], where there are further agents of these names.
+pub fn unsupported_beside(config: &RunConfig, agents: &[String]) -> Vec<Unsupported> {
     let mut list = List(Vec::new());
     environment(&config.environment, &mut list);
     verifier(&config.verifier, &mut list);
@@ -75,7 +82,7 @@ pub fn unsupported(config: &RunConfig) -> Vec<Unsupported> {
     }
     list.when(config.agents.is_empty(), "agents: []", "a job without agents runs nothing here");
     for (i, a) in config.agents.iter().enumerate() {
-        agent(a, &format!("agents[{i}]"), &mut list);
+        agent(a, agents, &format!("agents[{i}]"), &mut list);
     }
     list.when(config.user_agent.is_some(), "user_agent", "no simulated users");
     for (i, d) in config.datasets.iter().enumerate() {
@@ -143,29 +150,32 @@ fn verifier(v: &VerifierConfig, list: &mut List) {
     list.when(!v.extra_allowed_hosts.is_empty(), "verifier.extra_allowed_hosts", "no networks with an allow-list");
 }
 
-fn agent(a: &AgentConfig, at: &str, list: &mut List) {
+fn agent(a: &AgentConfig, more: &[String], at: &str, list: &mut List) {
     match a.name.as_deref() {
         Some(name) if name.contains(':') => {
             list.when(true, format!("{at}.name: {name}"), "no agents written in Python");
         }
         Some(name) => {
-            list.when(!AGENTS.contains(&name), format!("{at}.name: {name}"), "only oracle, nop and scripted so far");
+            let known = AGENTS.contains(&name) || more.iter().any(|more| more == name);
+            let why = "only oracle, nop, scripted, terminus-2, and those that a file describes (mini-swe-agent)";
+            list.when(!known, format!("{at}.name: {name}"), why);
         }
         None => {}
     }
     list.when(a.import_path.is_some(), format!("{at}.import_path"), "no agents written in Python");
-    let model = "no agent here calls a model yet";
-    list.when(a.base_url.is_some(), format!("{at}.base_url"), model);
-    list.when(a.model_api_key_name.is_some(), format!("{at}.model_api_key_name"), model);
-    list.when(a.model_api_format.is_some(), format!("{at}.model_api_format"), model);
-    list.when(a.skip_model_parsing, format!("{at}.skip_model_parsing"), model);
+    let model = "this agent calls no model";
+    let plain = a.name.as_deref().is_none_or(|name| PLAIN.contains(&name));
+    list.when(plain && a.base_url.is_some(), format!("{at}.base_url"), model);
+    list.when(plain && a.model_api_key_name.is_some(), format!("{at}.model_api_key_name"), model);
+    list.when(plain && a.model_api_format.is_some(), format!("{at}.model_api_format"), model);
+    list.when(plain && a.skip_model_parsing, format!("{at}.skip_model_parsing"), model);
     list.when(!a.skills.is_empty(), format!("{at}.skills"), "no skills");
     list.when(a.resume_trajectory, format!("{at}.resume_trajectory"), "no sessions that go on");
     list.when(a.load_trajectory.is_some(), format!("{at}.load_trajectory"), "no sessions that go on");
     list.when(!a.extra_allowed_hosts.is_empty(), format!("{at}.extra_allowed_hosts"), "no networks with an allow-list");
     list.when(!a.include_logs.is_empty(), format!("{at}.include_logs"), "all logs are kept");
     list.when(!a.exclude_logs.is_empty(), format!("{at}.exclude_logs"), "all logs are kept");
-    let known = a.name.as_deref().is_some_and(|n| AGENTS.contains(&n));
+    let known = a.name.as_deref().is_some_and(|n| PLAIN.contains(&n));
     for setting in a.kwargs.iter().filter(|_| known) {
         list.when(true, format!("{at}.kwargs.{}", setting.key), "this agent has no settings");
     }

@@ -404,7 +404,7 @@ pub fn is_temp(name: &str) -> bool {
     name.starts_with('.') && name.ends_with(TEMP_SUFFIX)
 }
 
-fn temp_name(name: &str) -> String {
+pub(super) fn temp_name(name: &str) -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut stem = name.len().min(TEMP_STEM);
     while !name.is_char_boundary(stem) {
@@ -420,6 +420,11 @@ fn temp_name(name: &str) -> String {
 fn fill(fd: OwnedFd, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::from(fd);
     file.write_all(bytes)?;
+    sync_all(&file)
+}
+
+/// Puts a file on the disk, where the file system can.
+pub(super) fn sync_all(file: &File) -> io::Result<()> {
     match file.sync_all() {
         Err(e) if matches!(e.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::INVAL | Errno::NOTSUP)) => {
             Ok(())

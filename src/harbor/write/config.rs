@@ -53,6 +53,16 @@ pub struct AgentConfig {
     pub mcp_servers: Vec<Value>,
 }
 
+impl AgentConfig {
+    /// Where its model is served, by its own words: `api_base` or `base_url` among its arguments, else the
+    /// field of Harbor 0.26. It is no part of what a trial is.
+    pub fn api_base(&self) -> Option<&str> {
+        let word = |name: &str| self.kwargs.get(name).and_then(Value::as_str);
+        let found = word("api_base").or_else(|| word("base_url")).or(self.base_url.as_deref());
+        found.map(str::trim).filter(|base| !base.is_empty())
+    }
+}
+
 /// Where trials run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs)]

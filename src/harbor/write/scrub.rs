@@ -29,6 +29,11 @@ impl Scrub {
         Scrub { values }
     }
 
+    /// For these values, too.
+    pub fn and(&self, more: impl IntoIterator<Item = String>) -> Scrub {
+        Scrub::new(self.values.iter().cloned().chain(more))
+    }
+
     /// A text of a log or message without secrets.
     pub fn text(&self, text: &str) -> String {
         self.known(&mask_secrets(text))

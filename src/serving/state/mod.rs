@@ -295,7 +295,7 @@ impl Serving {
 
 /// A URL in the form in which two are compared: without slash or `/v1` at the end, with one name for this
 /// host.
-fn plain_url(url: &str) -> String {
+pub(in crate::serving) fn plain_url(url: &str) -> String {
     let url = url.trim().trim_end_matches('/');
     let url = url.strip_suffix("/v1").unwrap_or(url).trim_end_matches('/').to_ascii_lowercase();
     url.replace("//localhost:", "//127.0.0.1:").replace("//[::1]:", "//127.0.0.1:")
