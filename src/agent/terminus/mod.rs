@@ -358,10 +358,20 @@ impl Terminus {
         })
     }
 
-    /// Opens the terminal, where it is not open.
+    /// Opens the terminal, where it is not open. That of the step before goes on, with another recording,
+    /// where it is the same user's.
     async fn open(&self, stage: &Stage<'_>, during: &'static str) -> Result<(), Raised> {
         let mut desk = stage.desk.terminal().await;
-        if desk.is_some() {
+        let config = &stage.task.config;
+        let spec = SessionSpec {
+            user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
+            workdir: config.environment.workdir.clone(),
+            env: self.shell_env(stage),
+        };
+        if let Some(other) = desk.take_if(|session| *session.spec() != spec) {
+            other.close().await;
+        }
+        if desk.as_ref().is_some_and(|session| session.records() || !self.options.record) {
             return Ok(());
         }
         let recording = match self.options.record {
@@ -373,12 +383,10 @@ impl Terminus {
                 Some(made.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?)
             }
         };
-        let config = &stage.task.config;
-        let spec = SessionSpec {
-            user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
-            workdir: config.environment.workdir.clone(),
-            env: self.shell_env(stage),
-        };
+        if let Some(session) = &*desk {
+            session.record(recording);
+            return Ok(());
+        }
         let opened = Session::open(Arc::clone(stage.environment), spec, recording).await;
         *desk = Some(opened.map_err(|e| of_environment(&e, during))?);
         Ok(())
