@@ -30,7 +30,7 @@ fn points_43_44_45_places_are_as_tasks_want_them() {
     let told = ran.told("plain", 2);
     assert!(told.contains("found: -sh ;"), "{told}");
     assert_ne!(ran.end("plain").1, Some("RuntimeError"));
-    // 45: each step has its own conversation, counts and trajectory; by design its own terminal, too.
+    // 45: each step has its own conversation, counts and trajectory.
     let result = ran.result("steps");
     assert_eq!(result["verifier_result"]["rewards"], json!({"reward": 1.0}), "{}", ran.said);
     assert_eq!(ran.lengths("steps"), [1, 3, 5, 1, 3, 5]);

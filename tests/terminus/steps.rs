@@ -13,7 +13,7 @@ fn point_45_every_step_begins_anew_in_the_same_shell() {
         done(),
     ];
     let steps = "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n";
-    let Some(ran) = Play::default().timed("steps", answers, steps).run() else { return };
+    let Some(ran) = Play::default().inside().timed("steps", answers, steps).run() else { return };
     assert_eq!(ran.end("steps"), (Some(0.5), None), "{}", ran.said);
     let agent = |step: &str| ran.dir("steps").join("steps").join(step).join("agent");
     for step in ["a", "b"] {

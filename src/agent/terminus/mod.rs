@@ -45,7 +45,6 @@
 //! | sums of the trajectory leave out summaries until its end | they never do | same at the end |
 //! | unknown fields of a command are listed in any order; deep nesting and half surrogate pairs end the trial | in their order; an error for the model, U+FFFD | same otherwise |
 //! | `NaN` as a duration waits for ever or fails | 1.0, with a warning | same otherwise |
-//! | steps of a task share a terminal | each has its own | a step does not see the screen of the one before; what runs in it runs on |
 //!
 //! Kept as it is, since the model sees it: the observation that overflowed is not in the summary; text in
 //! quotes before the object counts; the wait for a command is never cut short.
