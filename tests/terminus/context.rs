@@ -18,7 +18,8 @@ fn ran() -> Option<&'static Ran> {
         let summary = || vec![say("The account."), say("1. The question?"), say("1. The answer.")];
         let first = || vec![types(&[("mkdir -p /app\n", 0.2)])];
         let reacts = [first(), vec![full(Wording::Vllm)], summary(), solved()].concat();
-        let short = [first(), vec![full(Wording::LlamaCpp), full(Wording::OpenAi), say("Write the file.")], solved()].concat();
+        let short =
+            [first(), vec![full(Wording::LlamaCpp), full(Wording::OpenAi), say("Write the file.")], solved()].concat();
         let bare = [first(), vec![full(Wording::Sglang); 4], solved()].concat();
         let never = [first(), vec![full(Wording::Gateway)]].concat();
         let first_of_all = vec![full(Wording::Vllm)];
