@@ -357,10 +357,7 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             model.stale = true;
             Vec::new()
         }
-        News::Endpoints(endpoints) => {
-            model.steer.endpoints = endpoints;
-            Vec::new()
-        }
+        News::Endpoints(endpoints) => endpoint::heard(model, endpoints),
         News::Probed(probed) => endpoint::probed(model, probed),
         News::Hand(hand) => {
             let before = std::mem::replace(&mut model.steer.hand, hand);

@@ -203,7 +203,7 @@ fn start(options: Options) -> std::io::Result<(Remote, Heard, Heard)> {
             let mut handles: Vec<source::Handle> = Vec::new();
             while let Some(wish) = wished.recv().await {
                 match wish {
-                    Wish::Read(sources) if sources == reading => {}
+                    Wish::Read(sources) if sources.iter().all(|s| reading.contains(s)) => {}
                     Wish::Read(sources) => {
                         handles.clear();
                         reading.clone_from(&sources);

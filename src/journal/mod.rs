@@ -26,7 +26,7 @@ use crate::harbor::write::{Folder, WriteError};
 use crate::job::Stamp;
 use crate::job::text::{mask_secrets, path_text};
 
-pub use read::{Reading, place_name, read, state_files};
+pub use read::{MOVED, Reading, moves, place_name, read, state_files};
 pub use say::{Saying, Subject, Verdicts, Written};
 
 /// Its name in a job dir.

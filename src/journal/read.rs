@@ -65,6 +65,35 @@ pub fn state_files(facts: &JobFacts) -> Vec<String> {
     files
 }
 
+/// How the result of a line begins that tells of an endpoint's move; then come the old address, ` to `, and
+/// the new one up to `; `.
+pub const MOVED: &str = "moved from ";
+
+/// Where the endpoints of a job were moved to while it ran, in order: from, to. Of a journal beside the job,
+/// else of one in the state dir.
+pub fn moves(dir: &Dir, facts: &JobFacts, state_dir: Option<&Path>) -> Vec<(String, String)> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(borrow)]
+        act: Cow<'a, str>,
+        #[serde(borrow, default)]
+        result: Cow<'a, str>,
+    }
+    let state = || Dir::open(&state_dir?.join("journal")).ok();
+    let beside = dir.read_tail(JOURNAL, CAP).ok();
+    let bytes = beside.or_else(|| state()?.read_tail(state_files(facts).first()?, CAP).ok());
+    let Some(bytes) = bytes else { return Vec::new() };
+    let read = |line: &[u8]| {
+        let line: Line<'_> = serde_json::from_slice(line).ok()?;
+        let (from, rest) = line.result.strip_prefix(MOVED).filter(|_| line.act == "endpoint")?.split_once(" to ")?;
+        let to = rest.split("; ").next()?;
+        // An address of which a part was masked leads nowhere.
+        let whole = |text: &str| !text.contains(crate::job::text::MASK);
+        (whole(from) && whole(to)).then(|| (from.to_string(), to.to_string()))
+    };
+    bytes.data.split(|b| *b == b'\n').filter(|line| line.len() <= LINE).filter_map(read).collect()
+}
+
 fn take(reading: &mut Reading, dir: &Dir, file: &str, shown: &str) {
     let bytes = match dir.read_tail(file, CAP) {
         Ok(bytes) => bytes,

@@ -17,9 +17,16 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) struct Meter {
     endpoint: Option<Endpoint>,
     work: Arc<Mutex<Work>>,
-    lost: Mutex<Duration>,
+    lost: Mutex<Sum>,
     /// The lost time is given back.
     pauses: bool,
+}
+
+/// Time so far, and since when it grows.
+#[derive(Default)]
+struct Sum {
+    done: Duration,
+    since: Option<Instant>,
 }
 
 /// What was counted in one phase.
@@ -46,7 +53,17 @@ impl Meter {
     }
 
     fn lost(&self) -> Duration {
-        *self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        let sum = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.done + sum.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether it waits from now on; what it waited until now is added.
+    fn turn(&self, waits: bool) {
+        let (mut sum, now) = (self.lost.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
+        if let Some(since) = sum.since.take() {
+            sum.done += now - since;
+        }
+        sum.since = waits.then_some(now);
     }
 
     /// Counts for as long as it is polled; never ends.
@@ -57,19 +74,15 @@ impl Meter {
             if standing.wait_for(|now| now.closed.is_some()).await.is_err() {
                 return std::future::pending().await;
             }
-            let mut last = Instant::now();
             loop {
-                tokio::select! {
-                    changed = standing.changed() => if changed.is_err() { return std::future::pending().await },
-                    () = sleep(LOOK) => {}
-                }
-                let now = Instant::now();
-                if waits(&self.work) {
-                    *self.lost.lock().unwrap_or_else(PoisonError::into_inner) += now - last;
-                }
-                last = now;
-                if standing.borrow().closed.is_none() {
+                let closed = standing.borrow().closed.is_some();
+                self.turn(closed && waits(&self.work));
+                if !closed {
                     break;
+                }
+                tokio::select! {
+                    changed = standing.changed() => if changed.is_err() { break },
+                    () = sleep(LOOK) => {}
                 }
             }
         }

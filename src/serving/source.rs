@@ -128,6 +128,15 @@ pub fn guess(api_base: &str) -> Option<Spec> {
     Some(Spec { name: None, place: Place::Http(base(&url)) })
 }
 
+/// The source of an address that an endpoint was moved to: whoever knows which endpoint it is (by its place
+/// in the order of their addresses in the config) and how often it was moved gives it the same number.
+pub fn moved_to(base: &str, endpoint: usize, moves: u32) -> Option<Source> {
+    let mut source = sources(&[guess(base)?]).pop()?;
+    let place = u16::try_from(endpoint.min(0x7f)).unwrap_or_default();
+    source.id = SourceId(0x8000 | (place << 8) | u16::try_from(moves & 0xff).unwrap_or_default());
+    Some(source)
+}
+
 /// The sources, numbered in their order. Those of one name tell of one server. Without names one URL, one
 /// log and one page of metrics belong together; of several, each is a server of its own, called after its
 /// host and port or its file. What is named twice is read once.

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bench::{Bench, until};
+use crate::bench::{Bench, SOON, until};
 use crate::support;
 use crate::support::model_server::{Answer, Asked, ModelServer};
+use crate::support::pty::{Pty, key};
 use crate::support::servers::Fake;
 use crate::yard::class_of;
 
@@ -85,7 +86,7 @@ fn trials_begin_whatever_servers_do_where_the_operator_says_so() {
     assert_eq!(run.end(), 0, "{}", bench.output());
 }
 
-const PASS: &str = "[ -e /tmp/one ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt";
+const PASS: &str = "[ -e /tmp/two ] && echo 1 > /logs/verifier/reward.txt || echo 0 > /logs/verifier/reward.txt";
 
 fn containers() -> bool {
     let there = Command::new("docker").args(["image", "inspect", "tb-base:1"]).output();
@@ -105,7 +106,8 @@ fn plays(seconds: f64) -> impl Fn(&Asked) -> Answer + Send + Sync + 'static {
             0 if asked.last_text().contains("one word") => Answer::say("ready"),
             0 => say(json!({"analysis": "nothing yet", "plan": "make it", "commands":
                 [{"keystrokes": "touch /tmp/one\n", "duration": seconds}]})),
-            _ => say(json!({"analysis": "made", "plan": "none", "commands": [], "task_complete": true})),
+            _ => say(json!({"analysis": "made", "plan": "none", "commands":
+                [{"keystrokes": "mv /tmp/one /tmp/two\n", "duration": 0.3}], "task_complete": true})),
         }
     }
 }
@@ -201,34 +203,36 @@ fn a_trial_waits_at_its_call_and_goes_on_elsewhere() {
     assert!(of("outage")["subject"].as_str().unwrap().contains('/') && of("gate")["subject"] == "endpoint");
 }
 
-/// Where a model is served is no part of what a trial is.
+/// Where a model is served is no part of what a trial is; and what was moved stays moved.
 #[test]
-fn a_resume_takes_no_notice_of_the_address() {
+fn a_resume_keeps_what_was_done_elsewhere_and_goes_on_there() {
     if !containers() {
         return;
     }
     let bench = Bench::new(&[]);
     let toml = "[environment]\ndocker_image = \"tb-base:1\"";
-    ["a", "b"].iter().for_each(|task| bench.task(task, "true", PASS, toml));
+    ["a", "b", "c"].iter().for_each(|task| bench.task(task, "true", PASS, toml));
     let (here, there) = (server(0.2), server(0.2));
     let mut run = bench.begin(&bench.model_args("1", &here.base(), &[]));
     until("the first trial's end", || bench.results().len() == 1);
+    let out = endpoint(&bench, &[&there.base(), "-y"]);
+    assert!(out.status.success(), "{out:?}");
+    until("the second trial's end", || bench.results().len() == 2);
     run.0.kill().unwrap();
     run.0.wait().unwrap();
-    // As an operator does whose old host is gone: the address in the job's config is another one now.
-    for file in ["config.json"] {
-        let path = bench.job().join(file);
-        let text = std::fs::read_to_string(&path).unwrap().replace(&here.base(), &there.base());
-        std::fs::write(path, text).unwrap();
-    }
     here.kill();
-    let job = bench.job();
-    let args = ["run", "--resume", job.to_str().unwrap(), "--headless", "-y", "--no-preflight", "--disk-floor", "0"];
+    let (job, asked) = (bench.job(), there.chats().len());
+    let args = ["run", "--resume", job.to_str().unwrap(), "-y", "--no-preflight", "--disk-floor", "0"];
     let mut again = bench.begin(&args.map(str::to_string));
     assert_eq!(again.end(), 0, "{}", bench.output());
-    assert!(bench.output().contains("1 of 2 planned trials are kept as they are, 1 are run"), "{}", bench.output());
-    assert!(bench.results().iter().all(|(_, end)| end == "1.0") && bench.results().len() == 2, "{:?}", bench.results());
-    assert!(there.chats().len() >= 2);
+    let said = bench.output();
+    assert!(said.contains("2 of 3 planned trials are kept as they are, 1 are run"), "{said}");
+    assert!(
+        said.contains(&format!("the model is called at {}: moved there from {}", there.base(), here.base())),
+        "{said}"
+    );
+    assert!(bench.results().iter().all(|(_, end)| end == "1.0") && bench.results().len() == 3, "{:?}", bench.results());
+    assert!(there.chats().len() > asked);
 }
 
 #[test]
@@ -264,4 +268,58 @@ fn time_lost_to_an_outage_is_not_the_agents() {
     assert_eq!(still.results(), [("a".to_string(), "1.0".to_string())], "{}", still.output());
     let note = own_note(&still, "a")["endpoint"].clone();
     assert!(note["lost_sec"].as_f64().unwrap() > 10.0 && note["phases"][0]["clock"] == "stood still", "{note}");
+}
+
+#[test]
+fn a_key_probes_asks_and_moves() {
+    if !containers() {
+        return;
+    }
+    let bench = Bench::new(&[]);
+    bench.task("a", "true", PASS, "[environment]\ndocker_image = \"tb-base:1\"");
+    let (here, there) = (server(300.0), server(0.5));
+    let args = bench.model_args("1", &here.base(), &[]);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let state = bench.state.to_str().unwrap();
+    let mut pty = Pty::pilothouse(&args, 140, 40, &[("PILOTHOUSE_STATE_DIR", state)]);
+    pty.wait_for("1/1 slots", SOON);
+    until("a first answer", || here.chats().iter().any(|c| c.ended.is_some()));
+    let typed = |pty: &mut Pty, url: &str| {
+        pty.send("E");
+        pty.wait_for("Enter probes it", SOON);
+        pty.send("\u{15}");
+        pty.send(url);
+        pty.send("\r");
+        pty.wait_for("call the model elsewhere?", SOON);
+    };
+    // What is not as good is shown, and nothing else is offered.
+    there.set(|face| face.context = Some(1_024));
+    typed(&mut pty, &there.base());
+    pty.wait_for("! its context is shorter: 1024 tokens", SOON);
+    assert!(!pty.text().contains("move it"), "{}", pty.text());
+    pty.send(key::ENTER);
+    pty.wait_gone("call the model elsewhere?", SOON);
+    there.set(|face| face.context = Some(65_536));
+    typed(&mut pty, &there.base());
+    pty.wait_for("serves scripted-1", SOON);
+    pty.wait_for("context 65536 tokens", SOON);
+    // The focus is on the harmless answer.
+    pty.send(key::ENTER);
+    pty.wait_gone("call the model elsewhere?", SOON);
+    assert_eq!(bench.status()["endpoints"][0]["moves"], 0);
+    typed(&mut pty, &there.base());
+    pty.send(key::DOWN);
+    pty.send(key::ENTER);
+    until("a move", || bench.status()["endpoints"][0]["moves"] == 1);
+    assert_eq!(bench.status()["endpoints"][0]["base"], there.base());
+    bench.ask(&["cancel", "-y"]);
+    pty.wait_for("job over", SOON);
+    pty.send("q");
+    pty.wait_exit(SOON);
+    pty.assert_restored();
+    // On a machine that is busy a server may look away for a moment.
+    let notes = bench.journal();
+    let mine: Vec<&Value> = notes.iter().filter(|n| n["act"] != "gate" && n["act"] != "outage").collect();
+    assert_eq!(mine.iter().map(|n| n["act"].as_str().unwrap()).collect::<Vec<_>>(), ["endpoint", "stop"]);
+    assert!(mine[0]["why"].as_str().unwrap().contains("on the screen"));
 }

@@ -20,7 +20,6 @@ const KEYS: &str = "touch /logs/agent/up; until [ -e /logs/agent/go ]; do sleep 
 const PRESSED: usize = 20;
 
 /// Figures of one run.
-#[derive(Debug)]
 struct Figures {
     trials: usize,
     up_sec: f64,
@@ -107,9 +106,21 @@ fn measured(trials: usize) -> Figures {
     for dir in fs::read_dir(bench.job()).unwrap().flatten().map(|e| e.path()).filter(|p| p.join("agent").is_dir()) {
         fs::write(dir.join("agent/go"), "").unwrap();
     }
+    let filling = Instant::now();
     let busy_ms = key_to_frame(&mut pty);
-    let full_sec = wait("full");
-    std::thread::sleep(Duration::from_secs(2));
+    wait("full");
+    // All that was printed has come through the emulators, too.
+    let printed = |dir: &fs::DirEntry| fs::metadata(dir.path().join("agent/recording.cast")).map_or(0, |m| m.len());
+    let behind = || {
+        let dirs = fs::read_dir(bench.job()).unwrap().flatten().filter(|d| d.path().join("agent").is_dir());
+        dirs.filter(|dir| printed(dir) < 2600 * 160).count()
+    };
+    while behind() > 0 {
+        assert!(began.elapsed() < 2 * most, "{} are behind", behind());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let full_sec = filling.elapsed().as_secs_f64();
+    std::thread::sleep(Duration::from_secs(1));
     let (full_mib, files) = (mib(pid), fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count());
     let limit = limit(pid);
     bench.ask(&["cancel", "-y"]);
@@ -138,8 +149,13 @@ fn load() {
     let asked = std::env::var("PILOTHOUSE_LOAD").unwrap_or_else(|_| "8".to_string());
     for trials in asked.split(',').map(|n| n.trim().parse::<usize>().unwrap()) {
         let figures = measured(trials);
-        println!("{figures:?}");
-        let Figures { idle_ms, busy_ms, idle_mib, full_mib, files, limit, .. } = figures;
+        let Figures { trials, up_sec, idle_ms, busy_ms, idle_mib, full_mib, full_sec, files, limit } = figures;
+        println!(
+            "{trials} trials: all at work after {up_sec:.1} s; key to frame, median and longest: {:.1} and {:.1} ms \
+             asleep, {:.1} and {:.1} ms while all print; {idle_mib:.1} MiB asleep, {full_mib:.1} MiB with full \
+             scrollbacks, which took {full_sec:.1} s; {files} files open, limits {limit:?}",
+            idle_ms.0, idle_ms.1, busy_ms.0, busy_ms.1
+        );
         // A build for tests is slower, and keeps more.
         let (frame, idle, full) = if cfg!(debug_assertions) { (1000.0, 150.0, 450.0) } else { (50.0, 60.0, 300.0) };
         assert!(idle_ms.0 < frame && busy_ms.0 < frame, "{idle_ms:?} {busy_ms:?}");

@@ -217,8 +217,9 @@ fn two_look_on_and_one_at_a_time_steers() {
     first.wait_for("2/2 slots", SOON);
     bench.go("a-one");
     bench.go("b-two");
-    pty.wait_for("job over", SOON);
+    // Said for a moment.
     first.wait_for("the process that ran it has ended", SOON);
+    pty.wait_for("job over", SOON);
     pty.send("q");
     assert_eq!(pty.wait_exit(SOON).exit_code(), 0);
     first.send("q");

@@ -16,7 +16,7 @@ fn ran() -> Option<&'static Ran> {
     let ran = RAN.get_or_init(|| {
         let say = Answer::say;
         let summary = || vec![say("The account."), say("1. The question?"), say("1. The answer.")];
-        let first = || vec![types(&[("mkdir -p /app\n", 0.2)])];
+        let first = || vec![types(&[("echo begun\n", 0.2)])];
         let reacts = [first(), vec![full(Wording::Vllm)], summary(), solved()].concat();
         let short =
             [first(), vec![full(Wording::LlamaCpp), full(Wording::OpenAi), say("Write the file.")], solved()].concat();
@@ -106,7 +106,7 @@ fn point_34_the_chain_of_fallbacks_keeps_the_work_alive() {
 fn point_32_it_sums_up_before_the_context_is_full_by_what_was_measured() {
     let say = Answer::say;
     let answers = vec![
-        types(&[("mkdir -p /app; seq 1 2000\n", 0.8)]),
+        types(&[("seq 1 2000\n", 0.8)]),
         types(&[("echo hello\n", 0.2)]),
         say("The account."),
         say("1. The question?"),

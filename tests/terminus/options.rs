@@ -8,7 +8,7 @@ use support::model_server::Wording;
 #[test]
 fn points_3_6_8_35_options_are_sent_and_kept() {
     let think = |answer: Answer| answer.thinking("Let me think.");
-    let first = || types(&[("mkdir -p /app\n", 0.1)]);
+    let first = || types(&[("echo begun\n", 0.1)]);
     let play = Play::default()
         .task("turns", vec![think(first()), think(first()), think(first())])
         .task("nosum", vec![first(), Answer::too_long(Wording::Vllm, 40_123, 32_768)]);
@@ -74,8 +74,8 @@ fn limits_of_ours_cut_a_call_and_tell_the_model() {
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_name_before_anything_begins() {
-    let yard = Yard::new().task("one", "exit 0", CHECK, IMAGE);
+fn point_18_what_is_not_done_is_refused_by_name_before_anything_begins() {
+    let yard = Yard::new().task("one", "exit 0", CHECK, "");
     let tasks = yard.temp.path().join("tasks");
     for (args, said) in [
         (&["--ak", "temprature=1"][..], "option temprature: no such option; did you mean temperature?"),

@@ -425,3 +425,56 @@ impl Agent for Terminus {
         })
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn of(kwargs: Value) -> Terminus {
+        let mut kwargs = kwargs.as_object().unwrap().clone();
+        kwargs.insert("api_base".into(), "http://127.0.0.1:9/v1".into());
+        let model_name = Some("openai/org/m".to_string());
+        let config = AgentConfig { name: Some(NAME.into()), model_name, kwargs, ..AgentConfig::default() };
+        Terminus::of(&config).unwrap()
+    }
+
+    #[test]
+    fn point_29_a_long_answer_is_cut_by_no_clock_unless_one_is_set() {
+        assert_eq!(of(json!({})).asking.clocks.call, None);
+        let hour = of(json!({"llm_call_kwargs": {"timeout": 3600}}));
+        assert_eq!(hour.asking.clocks.call, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn its_name_says_whose_words_it_speaks() {
+        let own = of(json!({}));
+        assert_eq!((own.name(), own.deviations().len()), (OWN_NAME, 1));
+        let mut theirs = of(json!({}));
+        let source = Source::Harbor { version: Some("0.26.0".into()), path: "/p".into() };
+        let mut prompts = Prompts::own();
+        prompts.source = source;
+        theirs.prompts = Arc::new(prompts);
+        assert_eq!((theirs.name(), theirs.about()["prompts"]["version"].as_str()), (NAME, Some("0.26.0")));
+        theirs.options.episode_timeout = Some(9.0);
+        assert_eq!((theirs.name(), theirs.deviations().len()), (OWN_NAME, 1));
+    }
+
+    #[test]
+    fn a_key_that_has_worked_is_refused_three_times_before_that_counts() {
+        let refused = || ModelError {
+            kind: crate::model::error::Kind::Auth,
+            detail: "status 401".into(),
+            spent: crate::model::error::Spent::default(),
+            partial: String::new(),
+            tries: 1,
+        };
+        let trust = Trust::default();
+        assert!(trust.refused(&refused()).unwrap().starts_with("the key is not accepted (status 401)"));
+        trust.answered();
+        assert_eq!((trust.refused(&refused()), trust.refused(&refused())), (None, None));
+        assert!(trust.refused(&refused()).is_some());
+    }
+}

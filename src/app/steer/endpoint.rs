@@ -1,13 +1,39 @@
 //! Another address for the model of a job that runs: typed in, probed, shown, then decided.
 
 use super::super::effect::Effect;
-use super::super::helm::{Order, Probed};
+use super::super::helm::{Order, Probed, Side, Where};
 use super::super::input::Input;
 use super::super::model::Model;
 use super::super::overlay::{Overlay, PromptKind};
+use super::super::servers::{self, guess::Guess};
 use super::super::update::notice;
 use super::ask::{Ask, Asking, Content, Deed, Tone};
 use super::why_not_owner;
+use crate::serving::source;
+
+/// Where they are now. An address that one was moved to is read, too, as its former one was.
+pub fn heard(model: &mut Model, endpoints: Vec<Where>) -> Vec<Effect> {
+    let mut new = Vec::new();
+    for (place, endpoint) in endpoints.iter().enumerate().filter(|(_, e)| e.moves > 0) {
+        let known = model.serving.server_at_base(&endpoint.base).is_some();
+        // Nothing is read at all, or not yet: then this neither.
+        if known || !servers::any(model) {
+            continue;
+        }
+        let near = servers::guess::is_near(&endpoint.base, true) || model.servers.guess == Guess::No;
+        new.extend(source::moved_to(&endpoint.base, place, endpoint.moves).filter(|_| near));
+    }
+    model.steer.endpoints = endpoints;
+    if new.is_empty() {
+        return Vec::new();
+    }
+    new.into_iter().for_each(|source| model.serving.add(source));
+    // Who runs the job reads it by itself, for this screen, too.
+    match model.steer.side {
+        Side::Owner => Vec::new(),
+        _ => vec![Effect::Serve(model.serving.sources().iter().map(|s| s.source.clone()).collect())],
+    }
+}
 
 /// Why no endpoint can be moved from here; None: one can.
 pub fn why_not(model: &Model) -> Option<String> {

@@ -19,6 +19,8 @@ use crate::serving::source;
 const GOOD: Duration = Duration::from_secs(600);
 /// Longest probe of one model.
 const LONGEST: Duration = Duration::from_secs(60);
+/// For the present address to tell of its context.
+const TOLD: Duration = Duration::from_secs(5);
 /// Names of models that a line lists.
 const NAMED: usize = 8;
 
@@ -29,6 +31,8 @@ pub struct Ask {
     pub base: String,
     /// Who would call it: names the model, and where its key is.
     pub agent: AgentConfig,
+    /// Ask one short question there; else only what it tells of itself is wanted.
+    pub question: bool,
 }
 
 /// What was found.
@@ -144,7 +148,7 @@ impl Movable {
         let known = self.0.contexts.lock().unwrap_or_else(PoisonError::into_inner).get(&named).copied();
         let mut context: Option<u64> = None;
         for agent in agents {
-            let ask = Ask { base: url.clone(), agent: agent.clone() };
+            let ask = Ask { base: url.clone(), agent: agent.clone(), question: true };
             let found = match tokio::time::timeout(LONGEST, (self.0.prober)(ask)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(why)) => {
@@ -156,7 +160,10 @@ impl Movable {
                     continue;
                 }
             };
-            let before = known.or(said_context(agent));
+            let before = match known {
+                Some(known) => Some(known),
+                None => self.told_context(&now.base, agent).await.or(said_context(agent)),
+            };
             judge(&found, before, &mut probe);
             context = [context, found.context].into_iter().flatten().min();
         }
@@ -165,6 +172,12 @@ impl Movable {
             *self.0.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(kept);
         }
         Ok((probe, context))
+    }
+
+    /// The context that the present address tells, where it still answers.
+    async fn told_context(&self, base: &str, agent: &AgentConfig) -> Option<u64> {
+        let ask = Ask { base: base.to_string(), agent: agent.clone(), question: false };
+        tokio::time::timeout(TOLD, (self.0.prober)(ask)).await.ok()?.ok()?.context
     }
 
     /// Moves one there, by a probe that is not old or a new one.

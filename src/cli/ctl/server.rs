@@ -22,7 +22,7 @@ use super::scribe::Scribe;
 use super::wire::{self, Answer, Gate, LONGEST, Op, Probe, Request, State};
 use super::works;
 use crate::job::text::clean;
-use crate::journal::Note;
+use crate::journal::{MOVED, Note};
 use crate::scheduler::board::Reader;
 use crate::scheduler::policy::Stop;
 use crate::scheduler::{Control, Standing, Status};
@@ -534,7 +534,7 @@ impl Ship {
         }
         Some(self.endpoints.go(url, of.as_deref(), &self.control).await.map(|probe| {
             let said = format!("the model is called at {} from now on, {} before", probe.url, probe.now);
-            let result = format!("moved from {} to {}; {}", probe.now, probe.url, probe.found.join("; "));
+            let result = format!("{MOVED}{} to {}; {}", probe.now, probe.url, probe.found.join("; "));
             Moved::Moved(Done { subjects: vec![probe.url], said: vec![said], result })
         }))
     }

@@ -13,7 +13,7 @@ use crate::job::Stamp;
 use crate::journal::Note;
 use crate::model::endpoint::Endpoints;
 use crate::scheduler::{Control, Gate};
-use crate::serving::{Away, Demand, Serving, Source, SourceId, source};
+use crate::serving::{Away, Demand, Serving, Source, source};
 
 /// Between two looks at what changes with time alone.
 const LOOK: Duration = Duration::from_millis(500);
@@ -63,8 +63,8 @@ pub fn begin(ear: Ear, charge: Charge) -> std::io::Result<Option<JoinHandle<()>>
         if !sources.is_empty() {
             ear.remote.read(sources.clone());
         }
-        let serving = Serving::new(sources.clone(), ear.thresholds.clone());
-        let watch = Watch { charge, serving, sources, named, down: BTreeMap::new(), shut: None, near: ear.guess };
+        let serving = Serving::new(sources, ear.thresholds.clone());
+        let watch = Watch { charge, serving, named, down: BTreeMap::new(), shut: None, near: ear.guess };
         runtime.block_on(watch.run(ear));
     })?;
     Ok(Some(thread))
@@ -79,7 +79,6 @@ struct Down {
 struct Watch {
     charge: Charge,
     serving: Serving,
-    sources: Vec<Source>,
     /// The sources were named by the operator: one that never answered counts, too.
     named: bool,
     /// An address that an endpoint moves to may be read, where it is near.
@@ -118,19 +117,16 @@ impl Watch {
 
     /// Reads an address that an endpoint was moved to.
     fn follow(&mut self, ear: &Ear) {
-        for (_, endpoint) in self.charge.endpoints.all() {
+        for (place, (_, endpoint)) in self.charge.endpoints.all().into_iter().enumerate() {
             let now = endpoint.now();
             if now.moves == 0 || self.serving.server_at_base(&now.base).is_some() {
                 continue;
             }
             let near = self.near && is_near(&now.base, true);
-            let Some(spec) = source::guess(&now.base).filter(|_| near || self.named) else { continue };
-            let Some(mut source) = source::sources(&[spec]).pop() else { continue };
-            let Ok(id) = u16::try_from(self.sources.len()) else { continue };
-            source.id = SourceId(id);
-            self.sources.push(source.clone());
-            self.serving.add(source.clone());
-            ear.remote.also(source);
+            if let Some(source) = source::moved_to(&now.base, place, now.moves).filter(|_| near || self.named) {
+                self.serving.add(source.clone());
+                ear.remote.also(source);
+            }
         }
     }
 

@@ -21,11 +21,12 @@ use crate::cli::ctl::server::{Port, Ship};
 use crate::cli::servers::Ear;
 use crate::environment::OwnerLabel;
 use crate::environment::docker::{Address, DockerEngine, Isolation};
+use crate::harbor::Dir;
 use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::lease::LeaseNote;
 use crate::harbor::write::{Claimant, JobWriter, WriteError};
-use crate::job::Stamp;
-use crate::journal::Note;
+use crate::job::{JobFacts, Stamp};
+use crate::journal::{self, Note};
 use crate::model::endpoint::Endpoints;
 use crate::scheduler::adaptive::{Adapted, Pace};
 use crate::scheduler::{
@@ -206,6 +207,7 @@ struct Smoke {
 
 async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
     let Prepared { plan, kind, again, .. } = prepared;
+    let resumed = again.is_some();
     let refuse = |e: WriteError| Refusal::of(&e.to_string());
     let of_engine = |e: crate::environment::EnvError| Refusal::of(&e.to_string());
     let engine = match kind {
@@ -256,6 +258,9 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
         Ok((mut job, control)) => {
             if smoke.is_some() {
                 job.first_alone();
+            }
+            if resumed {
+                follow_moves(&job.endpoints(), &dir, &id, &terms.tell);
             }
             let scribe = Scribe::begin(&dir, &id, crate::cli::state_dir());
             let scribe = scribe.map_err(|e| Refusal::of(&format!("no thread for the journal: {e}")))?;
@@ -386,6 +391,20 @@ impl Open {
             scratch::forget(root);
         }
         left
+    }
+}
+
+/// Endpoints that were moved when the job ran before are where they were moved to.
+fn follow_moves(endpoints: &Endpoints, dir: &Path, id: &str, tell: &Tell) {
+    let facts = JobFacts { id: Some(id.into()), dir: dir.to_path_buf(), ..JobFacts::default() };
+    let Ok(open) = Dir::open(dir) else { return };
+    for (from, to) in journal::moves(&open, &facts, crate::cli::state_dir().as_deref()) {
+        for (_, endpoint) in endpoints.all() {
+            if *endpoint.now().base == *from && from != to {
+                endpoint.move_to(&to);
+                tell(&format!("the model is called at {to}: moved there from {from} when the job ran before"));
+            }
+        }
     }
 }
 

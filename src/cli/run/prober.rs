@@ -17,7 +17,7 @@ pub fn prober() -> Prober {
 async fn look(ask: Ask) -> Result<Found, String> {
     let client = agent::client_at(&ask.agent, &ask.base)?;
     let served = client.served().await;
-    let answered = client.probe(ANSWER).await;
+    let answered = if ask.question { Some(client.probe(ANSWER).await) } else { None };
     let mut models = served.names;
     if served.listed == Some(true) && !models.iter().any(|name| name == client.model()) {
         // Beyond what is kept of a long list.
@@ -27,6 +27,6 @@ async fn look(ask: Ask) -> Result<Found, String> {
         model: client.model().to_string(),
         models: served.listed.map(|_| models),
         context: served.context,
-        answered: Some(answered.map(|probe| probe.took).map_err(|error| error.detail)),
+        answered: answered.map(|answered| answered.map(|probe| probe.took).map_err(|error| error.detail)),
     })
 }

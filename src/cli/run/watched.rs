@@ -240,6 +240,7 @@ impl Bridge {
                     if line.by != OWNER {
                         self.say(News::Told(line.text)).await;
                     }
+                    self.endpoints().await;
                 }
                 ended = &mut done, if tell_ended.is_some() => {
                     if let (Ok(ended), Some(tell)) = (ended, tell_ended.take()) {
@@ -288,6 +289,10 @@ impl Bridge {
             since: Some(c.since),
         };
         self.say(News::Shut(status.closed.iter().map(shut).collect())).await;
+        self.endpoints().await;
+    }
+
+    async fn endpoints(&self) {
         let endpoints = self.ship.endpoints.all();
         if !endpoints.is_empty() {
             self.say(News::Endpoints(endpoints.iter().map(Endpoint::shown).collect())).await;

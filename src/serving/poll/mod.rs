@@ -184,8 +184,9 @@ async fn watch(server: Arc<Server>) {
                 pause = if began.elapsed() < LATER { (pause * 2).min(LATER) } else { ANEW };
                 tokio::time::sleep(pause).await;
             }
-            // An interface of models without anything that could be watched.
-            End::Absent => tokio::time::sleep(INFO_EVERY).await,
+            // An interface of models without anything that could be watched but that.
+            End::Absent if paths::listed(&server).await.is_err() => return,
+            End::Absent => {}
         }
     }
 }

@@ -84,6 +84,24 @@ impl Grown {
     }
 }
 
+/// Of a server that has nothing else: whether it still lists its models. Until it does not, or it is time to
+/// look anew what is there.
+pub(super) async fn listed(server: &Server) -> Result<(), End> {
+    let begun = tokio::time::Instant::now();
+    let mut pace = Pace::new(server.every.max(Duration::from_secs(1)));
+    while begun.elapsed() < INFO_EVERY {
+        pace.turn().await;
+        match server.target.page("/v1/models", QUICK).await {
+            Ok(_) => server.say(Seen::Health(true)).await?,
+            Err(missed) => {
+                server.missed(&missed).await?;
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// SGLang's load per rank.
 pub(super) async fn loads(server: Arc<Server>, old: bool) -> End {
     let mut pace = Pace::new(server.every);
