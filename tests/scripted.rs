@@ -138,7 +138,8 @@ fn a_container_that_is_killed_is_no_fault_of_the_agent() {
     let ran = in_containers(&yard, yard.config("scripted", 2), async |control, plan| {
         until(|| trial_dir(&plan, "killed").join("agent/up").exists()).await;
         let told = control.board().read();
-        let (_, work) = told.iter().find(|(name, _)| name.starts_with("killed__")).unwrap_or_else(|| panic!("{told:?}"));
+        let (_, work) =
+            told.iter().find(|(name, _)| name.starts_with("killed__")).unwrap_or_else(|| panic!("{told:?}"));
         assert_eq!(work.episode, Some(1), "{told:?}");
         let Doing::Command { keys, wait, since } = &work.doing else { panic!("{work:?}") };
         assert_eq!((keys.as_str(), *wait), ("echo up > /logs/agent/up\n", 60.0));
