@@ -1,5 +1,5 @@
-//! The agent Terminus in containers, as `pilothouse run` starts it, against a scripted model server. The
-//! numbers in the names of tests are those of the points that a port of Harbor's Terminus-2 has to hold.
+//! The agent Terminus as `pilothouse run` starts it, against a scripted model server: in scratch directories
+//! of this machine, and in containers where it is about them. The numbers in the names of tests are those of the points that a port of Harbor's Terminus-2 has to hold.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -19,8 +19,12 @@ mod context;
 mod ends;
 #[path = "terminus/options.rs"]
 mod options;
+#[path = "terminus/places.rs"]
+mod places;
 #[path = "terminus/shell.rs"]
 mod shell;
+#[path = "terminus/steps.rs"]
+mod steps;
 #[path = "terminus/turns.rs"]
 mod turns;
 
@@ -38,9 +42,10 @@ use yard::{IMAGE, Yard};
 /// The key of all jobs here.
 pub const SECRET: &str = "sk-terminus-0123456789abcdef";
 /// Passes where the answer is 42.
-pub const CHECK: &str = "[ \"$(cat /app/answer)\" = 42 ] && r=1 || r=0; echo $r > /logs/verifier/reward.txt";
+pub const CHECK: &str =
+    "[ \"$(cat ${APP_DIR:-/app}/answer)\" = 42 ] && r=1 || r=0; echo $r > ${LOGS_DIR:-/logs}/verifier/reward.txt";
 /// Writes the answer.
-pub const SOLVE: (&str, f64) = ("mkdir -p /app; echo 42 > /app/answer\n", 0.3);
+pub const SOLVE: (&str, f64) = ("mkdir -p ${APP_DIR:-/app} && cd ${APP_DIR:-/app} && echo 42 > answer\n", 0.4);
 
 /// An answer in the format.
 pub fn turn(analysis: &str, plan: &str, commands: &[(&str, f64)], complete: bool) -> String {
@@ -70,8 +75,10 @@ pub fn solved() -> Vec<Answer> {
 pub struct Play {
     acts: Vec<(String, Vec<Answer>, String)>,
     args: Vec<String>,
-    env: Vec<(String, String)>,
     context: Option<u64>,
+    key: Option<String>,
+    inside: bool,
+    files: Vec<(String, String)>,
 }
 
 impl Play {
@@ -85,13 +92,24 @@ impl Play {
         self
     }
 
-    pub fn args(mut self, args: &[&str]) -> Play {
-        self.args.extend(args.iter().map(|a| (*a).to_string()));
+    /// In containers.
+    pub fn inside(self) -> Play {
+        Play { inside: true, ..self }
+    }
+
+    /// Another file of a task.
+    pub fn file(mut self, path: &str, text: &str) -> Play {
+        self.files.push((path.to_string(), text.to_string()));
         self
     }
 
-    pub fn env(mut self, name: &str, value: &str) -> Play {
-        self.env.push((name.to_string(), value.to_string()));
+    /// The key that the server wants.
+    pub fn key(self, key: &str) -> Play {
+        Play { key: Some(key.to_string()), ..self }
+    }
+
+    pub fn args(mut self, args: &[&str]) -> Play {
+        self.args.extend(args.iter().map(|a| (*a).to_string()));
         self
     }
 
@@ -100,22 +118,40 @@ impl Play {
         Play { context: Some(tokens), ..self }
     }
 
-    /// Runs it; None, said aloud, where there is no engine.
-    pub fn run(self) -> Option<Ran> {
+    /// The server, the tasks and what plays them; None, said aloud, where there is no engine and one is
+    /// needed.
+    pub fn ready(self) -> Option<(ModelServer, Yard, Command)> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        if let Err(why) = runtime.block_on(yard::engine()) {
+        if let Some(why) = Some(self.inside).filter(|i| *i).and_then(|_| runtime.block_on(yard::engine()).err()) {
             support::skipped(&format!("in containers: {why}"));
             return None;
         }
         let server = ModelServer::start();
-        server.set(|face| face.context = self.context.or(Some(1_000_000)));
+        server.set(|face| {
+            face.context = self.context.or(Some(1_000_000));
+            face.key.clone_from(&self.key);
+        });
         let mut yard = Yard::new();
         let mut plays = HashMap::new();
         for (name, answers, toml) in self.acts {
-            yard = yard.task(&name, "exit 1", CHECK, &format!("{toml}\n{IMAGE}"));
+            let image = if toml.contains("[environment]") || !self.inside { "" } else { IMAGE };
+            // The image's table first: what follows may open others.
+            yard = yard.task(&name, "exit 1", CHECK, &format!("{image}\n{toml}"));
             let told = format!("[tb:{name}] Write 42 into /app/answer.\n");
-            fs::write(yard.tasks.last().unwrap().join("instruction.md"), told).unwrap();
+            let dir = yard.tasks.last().unwrap();
+            fs::write(dir.join("instruction.md"), &told).unwrap();
+            for step in toml.split("[[steps]]\nname = \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                let at = dir.join("steps").join(step);
+                fs::create_dir_all(at.join("tests")).unwrap();
+                fs::write(at.join("instruction.md"), &told).unwrap();
+                fs::write(at.join("tests/test.sh"), format!("#!/bin/bash\n{CHECK}\n")).unwrap();
+            }
             plays.insert(name, answers);
+        }
+        for (path, text) in self.files {
+            let path = yard.temp.path().join("tasks").join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
         }
         let calls: Mutex<HashMap<String, usize>> = Mutex::default();
         server.script(move |asked| {
@@ -130,13 +166,24 @@ impl Play {
         let (tasks, jobs) = (text(yard.temp.path().join("tasks")), text(yard.temp.path().join("jobs")));
         let base = format!("api_base={}", server.base());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job", "-n", "12"]);
+        command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job"]);
+        if !self.inside {
+            command.args(["-e", "local"]);
+        }
+        if !self.args.contains(&"-n".to_string()) {
+            command.args(["-n", "12"]);
+        }
         command.args(["-a", "terminus-2", "-m", "openai/scripted-1", "--no-preflight", "--ak", &base]);
         command
             .args(&self.args)
             .env("OPENAI_API_KEY", SECRET)
             .env("PILOTHOUSE_STATE_DIR", yard.temp.path().join("state"));
-        command.envs(self.env);
+        Some((server, yard, command))
+    }
+
+    /// Runs it to its end.
+    pub fn run(self) -> Option<Ran> {
+        let (server, yard, mut command) = self.ready()?;
         let out = command.output().unwrap();
         let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
         let mut trials = BTreeMap::new();

@@ -1,5 +1,6 @@
 //! The command line: one file per sub-command.
 
+pub mod agents;
 pub mod attach;
 pub mod classes;
 pub mod clean;
@@ -129,6 +130,8 @@ pub enum Command {
     Ctl(ctl::CtlArgs),
     /// Call the model of a job that pilothouse runs here at another address, once that was probed
     Endpoint(endpoint::EndpointArgs),
+    /// List the agents that `run` knows, or print the file that describes one
+    Agents(agents::AgentsArgs),
     /// List what dead trials left on this host, and remove it
     Clean(clean::CleanArgs),
 }
@@ -163,6 +166,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Stop(args) => stop::run(&args),
         Command::Ctl(args) => ctl::run(&args),
         Command::Endpoint(args) => endpoint::run(&args),
+        Command::Agents(args) => agents::run(&args),
         Command::Clean(args) => clean::run(&args),
     }
 }

@@ -1,6 +1,8 @@
 //! One request: a conversation goes out, an answer comes in, in parts where the server can.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use super::answer::{Bad, Gathered};
 use super::chat::{Finish, Message, Reply, Sampling};
 use super::endpoint::{Endpoint, Standing};
 use super::error::{Clock, Kind, Spent};
-use super::key::Key;
+use super::key::{Key, Secrets};
 use super::meter::Watch;
 use super::retry::Policy;
 use super::sse::{self, Event, Events, Garbage};
@@ -29,6 +31,9 @@ pub const FIRST: Duration = Duration::from_secs(1800);
 /// Longest silence between two parts. Servers stand still for minutes while they read long prompts of others
 /// or take requests back; SGLang's own watchdog ends a hung one after 300 s.
 pub const SILENCE: Duration = Duration::from_secs(600);
+
+/// Longest silence of an address that the endpoint has left.
+pub const LEFT: Duration = Duration::from_secs(20);
 
 /// How long usage is waited for when the answer itself is over.
 const AFTERWORDS: Duration = Duration::from_secs(10);
@@ -49,16 +54,18 @@ pub struct Clocks {
     pub silence: Option<Duration>,
     /// For one request, all of it; None: for ever.
     pub call: Option<Duration>,
+    /// For anything more from an address that the endpoint has left: then the call goes on at the new one.
+    pub left: Duration,
 }
 
 impl Default for Clocks {
     fn default() -> Clocks {
-        Clocks { connect: CONNECT, first: Some(FIRST), silence: Some(SILENCE), call: None }
+        Clocks { connect: CONNECT, first: Some(FIRST), silence: Some(SILENCE), call: None, left: LEFT }
     }
 }
 
 /// What a client is made from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Where the model is served.
     pub endpoint: Endpoint,
@@ -97,6 +104,15 @@ impl Options {
     }
 }
 
+impl fmt::Debug for Options {
+    /// Without what may hold a key: headers, and what the operator adds to the body.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown =
+            f.debug_struct("Options").field("model", &self.model).field("key", &self.key).finish_non_exhaustive();
+        shown
+    }
+}
+
 /// Providers that a model's name may begin with: all of them speak this protocol.
 const PROVIDERS: [&str; 6] = ["openai", "hosted_vllm", "litellm_proxy", "custom_openai", "lm_studio", "llamafile"];
 
@@ -126,6 +142,7 @@ pub struct Client {
 struct Inner {
     options: Options,
     headers: HeaderMap,
+    secrets: Secrets,
     habits: Mutex<Habits>,
 }
 
@@ -161,7 +178,8 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(field, value);
         }
-        Ok(Client { inner: Arc::new(Inner { options, headers, habits: Mutex::default() }) })
+        let secrets = Secrets::of(options.key.as_ref(), &options.sampling.headers);
+        Ok(Client { inner: Arc::new(Inner { options, headers, secrets, habits: Mutex::default() }) })
     }
 
     /// What it was made from.
@@ -225,25 +243,49 @@ impl Client {
         loop {
             let fields = self.fields(standing, rid.clone());
             let mut hearing = Hearing::new(watch);
+            let left = self.left_behind(standing, Arc::clone(&hearing.pulse));
             let exchange = self.exchange(standing, &fields, messages, &mut hearing);
+            let exchange = async {
+                tokio::select! {
+                    biased;
+                    outcome = exchange => outcome,
+                    failure = left => Err((failure, None)),
+                }
+            };
             let outcome = match watch.unless_cut(exchange).await {
                 Some(outcome) => outcome,
                 None => Err((Failure::new(Kind::Cancelled, "the call was cut"), None)),
             };
             let (failure, refusal) = match outcome {
-                Ok(()) => return Ok(hearing.reply(self.inner.options.key.as_ref(), attempt)),
+                Ok(()) => return Ok(hearing.reply(&self.inner.secrets, attempt)),
                 Err(failed) => failed,
             };
             if let Some(field) = refusal.and_then(|refusal| self.dispensable(&fields, &failure, &refusal)) {
                 self.habits(standing).without.insert(field);
                 continue;
             }
-            let key = self.inner.options.key.as_ref();
-            let partial = std::mem::take(&mut hearing.gathered.content);
-            let partial = key.map_or(partial.clone(), |key| key.scrub(&partial).into_owned());
+            let partial = scrubbed(&self.inner.secrets, std::mem::take(&mut hearing.gathered.content));
             // The meter has it when `hearing` is dropped.
             let spent = hearing.spent();
             return Err(Missed { kind: failure.kind, words: failure.words, spent, partial });
+        }
+    }
+
+    /// Ends when the endpoint has moved and the address that it left says nothing more: a server that hangs
+    /// keeps its connections. An answer that still comes is let come.
+    async fn left_behind(&self, standing: &Standing, pulse: Pulse) -> Failure {
+        let mut changes = self.inner.options.endpoint.changes();
+        // The sender lives as long as the endpoint that this client holds.
+        let _ = changes.wait_for(|now| now.moves != standing.moves).await;
+        let (moved, limit) = (Instant::now(), self.inner.options.clocks.left);
+        loop {
+            let heard = *pulse.lock().unwrap_or_else(PoisonError::into_inner);
+            let quiet = heard.max(moved).elapsed();
+            if quiet >= limit {
+                let words = "the endpoint moved, and the old address says nothing more";
+                return Failure::new(Kind::Timeout(Clock::Silence), words);
+            }
+            tokio::time::sleep(limit - quiet).await;
         }
     }
 
@@ -262,8 +304,10 @@ impl Client {
         {
             return Some(name.clone());
         }
-        let streams = refusal.names("stream") || refusal.names("streaming");
-        (fields.contains_key("stream") && !set.contains_key("stream") && streams).then(|| "stream".to_string())
+        // A failure that only speaks of a stream is none of streaming.
+        let streams = ours("stream") || (refusal.names("streaming") && fields.contains_key("stream"));
+        let is_refused = refusal.is_about_support() && !matches!(failure.kind, Kind::Overloaded(_));
+        (streams && is_refused && !set.contains_key("stream")).then(|| "stream".to_string())
     }
 
     async fn exchange(
@@ -332,7 +376,7 @@ impl Client {
         // What came is enough.
         let _ = tokio::time::timeout(REFUSAL_TIME, read).await;
         let refusal = Refusal::read(&body);
-        let said = refusal.words(self.inner.options.key.as_ref());
+        let said = refusal.words(&self.inner.secrets);
         let kind = if (300..400).contains(&status) { Kind::Refused(status) } else { refusal.kind(status, after) };
         let mut words = if said.is_empty() { format!("status {status}") } else { format!("status {status}: {said}") };
         if (300..400).contains(&status) {
@@ -346,7 +390,7 @@ impl Client {
     /// A body with status 200 that is no answer.
     fn no_answer(&self, body: &[u8]) -> Failure {
         let refusal = Refusal::read(body.get(..REFUSAL).unwrap_or(body));
-        let said = refusal.words(self.inner.options.key.as_ref());
+        let said = refusal.words(&self.inner.secrets);
         let said = if said.is_empty() { "nothing".to_string() } else { said };
         let about = if refusal.is_page() { "instead of an answer" } else { "which is no answer" };
         Failure::new(Kind::Malformed, format!("the server sent {said}, {about}"))
@@ -360,7 +404,7 @@ impl Client {
             Bad::Error(value) => {
                 let refusal = Refusal::of(&value);
                 let kind = refusal.kind(refusal.status().unwrap_or(500), None);
-                let words = format!("amid the answer: {}", refusal.words(self.inner.options.key.as_ref()));
+                let words = format!("amid the answer: {}", refusal.words(&self.inner.secrets));
                 (Failure::new(kind, words), Some(refusal))
             }
             Bad::Shape => (Failure::new(Kind::Malformed, "an answer without choices"), None),
@@ -472,6 +516,14 @@ async fn within<T>(
     })
 }
 
+/// A key is nothing that a model can know; a server that echoes it shall not get it into files.
+fn scrubbed(secrets: &Secrets, text: String) -> String {
+    match secrets.scrub(&text) {
+        Cow::Owned(scrubbed) => scrubbed,
+        Cow::Borrowed(_) => text,
+    }
+}
+
 /// The body of a request: fields and messages, the conversation not copied.
 struct Body<'a> {
     fields: &'a Map<String, Value>,
@@ -494,6 +546,9 @@ impl Serialize for Body<'_> {
     }
 }
 
+/// When something was heard last.
+type Pulse = Arc<Mutex<Instant>>;
+
 /// A request under way. When it is dropped without a reply, what it generated goes to the meter.
 struct Hearing<'a> {
     watch: &'a Watch,
@@ -503,6 +558,7 @@ struct Hearing<'a> {
     first: Option<Duration>,
     in_parts: bool,
     answered: bool,
+    pulse: Pulse,
 }
 
 impl<'a> Hearing<'a> {
@@ -515,6 +571,7 @@ impl<'a> Hearing<'a> {
             first: None,
             in_parts: false,
             answered: false,
+            pulse: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
@@ -530,6 +587,7 @@ impl<'a> Hearing<'a> {
 
     fn take(&mut self, value: Value, whole: bool) -> Result<(), Bad> {
         self.in_parts |= !whole;
+        *self.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let heard = self.gathered.take(value, whole);
         if !whole && let Some(mut call) = self.call.take() {
             self.first.get_or_insert_with(|| self.began.elapsed());
@@ -551,18 +609,13 @@ impl<'a> Hearing<'a> {
         self.gathered.spent()
     }
 
-    fn reply(mut self, key: Option<&Key>, tries: u32) -> Reply {
+    fn reply(mut self, secrets: &Secrets, tries: u32) -> Reply {
         self.answered = true;
         self.watch.meter.add(|totals| totals.answered += 1);
-        // A key is nothing that a model can know; a server that echoes it shall not get it into files.
-        let clean = |text: String| match key.map(|key| key.scrub(&text)) {
-            Some(std::borrow::Cow::Owned(scrubbed)) => scrubbed,
-            _ => text,
-        };
         let reasoning = std::mem::take(&mut self.gathered.reasoning);
         Reply {
-            content: clean(self.gathered.take_content()),
-            reasoning: (!reasoning.is_empty()).then(|| clean(reasoning)),
+            content: scrubbed(secrets, self.gathered.take_content()),
+            reasoning: (!reasoning.is_empty()).then(|| scrubbed(secrets, reasoning)),
             finish: self.gathered.finish.take().unwrap_or(Finish::Stop),
             usage: self.gathered.usage,
             model: self.gathered.model.take(),

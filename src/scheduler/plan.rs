@@ -235,7 +235,7 @@ fn trials(
     if !refused.is_empty() {
         return Err(PlanError::Refused(refused));
     }
-    let wrong: Vec<String> = config.agents.iter().flat_map(|agent| settings_of(agent, config)).collect();
+    let wrong: Vec<String> = config.agents.iter().flat_map(settings_of).collect();
     if !wrong.is_empty() {
         return Err(PlanError::Agents(wrong));
     }
@@ -301,12 +301,9 @@ fn scripts(config: &JobConfig, tasks: &[(TaskConfig, Arc<Task>)]) -> Vec<String>
 }
 
 /// What is wrong with what an agent is set to.
-fn settings_of(agent: &AgentConfig, config: &JobConfig) -> Vec<String> {
+fn settings_of(agent: &AgentConfig) -> Vec<String> {
     let name = agent.name.as_deref().unwrap_or("-");
-    let mut out = agent::of(agent).err().unwrap_or_default();
-    if agent::asks_a_model(name) && config.environment.kind.as_deref() == Some("local") {
-        out.push("the local environment has no terminals; use -e docker".to_string());
-    }
+    let out = agent::of(agent).err().unwrap_or_default();
     out.iter().map(|why| format!("agent {name}: {why}")).collect()
 }
 

@@ -35,5 +35,23 @@ fn what_can_not_be_is_refused_by_name() {
         }
         assert!(!said.contains(SECRET), "{said}");
     }
+    // The list says which file is wrong, and prints the one that explains.
+    let list = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+        command.arg("agents").args(args).env("XDG_CONFIG_HOME", yard.temp.path().join("config")).output().unwrap()
+    };
+    let (all, text) = (list(&[]), super::said(&list(&[])));
+    assert_eq!(all.status.code(), Some(2), "{text}");
+    for word in ["terminus-2", "mini-swe-agent  shipped file", "unknown field `comand`"] {
+        assert!(text.contains(word), "{word:?} in {text}");
+    }
+    let wrong =
+        text.lines().any(|line| line.starts_with("oracle ") && line.contains("an agent of this name is built in"));
+    assert!(wrong, "{text}");
+    let example = list(&["example"]);
+    let text = String::from_utf8(example.stdout).unwrap();
+    assert!(example.status.success() && text.contains("name = \"example\""), "{text}");
+    assert_eq!(super::said(&list(&["odd"])), FILE);
+    assert_eq!(list(&["nobody"]).status.code(), Some(2));
     assert!(!yard.dir().exists() && fs::read_dir(yard.temp.path().join("tasks")).unwrap().count() == 1);
 }

@@ -16,7 +16,7 @@ fn ran() -> Option<&'static Ran> {
     let ran = RAN.get_or_init(|| {
         let say = Answer::say;
         let summary = || vec![say("The account."), say("1. The question?"), say("1. The answer.")];
-        let first = || vec![types(&[("mkdir -p /app\n", 0.2)])];
+        let first = || vec![types(&[("echo begun\n", 0.2)])];
         let reacts = [first(), vec![full(Wording::Vllm)], summary(), solved()].concat();
         let short =
             [first(), vec![full(Wording::LlamaCpp), full(Wording::OpenAi), say("Write the file.")], solved()].concat();
@@ -106,18 +106,18 @@ fn point_34_the_chain_of_fallbacks_keeps_the_work_alive() {
 fn point_32_it_sums_up_before_the_context_is_full_by_what_was_measured() {
     let say = Answer::say;
     let answers = vec![
-        types(&[("mkdir -p /app; seq 1 2000\n", 0.8)]),
+        types(&[("seq 1 2000\n", 0.8)]),
         types(&[("echo hello\n", 0.2)]),
         say("The account."),
         say("1. The question?"),
         say("1. The answer."),
     ];
-    let Some(ran) = Play::default().task("soon", [answers, solved()].concat()).context(4000).run() else { return };
+    let Some(ran) = Play::default().task("soon", [answers, solved()].concat()).context(3600).run() else { return };
     assert_eq!(ran.end("soon"), (Some(1.0), None), "{}", ran.said);
     assert_eq!(ran.lengths("soon"), [1, 3, 4 + 1, 1, 4 + 3, 4, 6, 8]);
     let asked = ran.asked("soon");
     let used = asked[1].prompt + asked[1].generated;
-    assert!((2900..4000).contains(&used), "{used} tokens were in use");
+    assert!((2600..3600).contains(&used), "{used} tokens were in use");
     assert!(ran.asked("soon").iter().all(|a| a.status == Some(200)));
-    assert_eq!(ran.own("soon")["context_limit"], 4000);
+    assert_eq!(ran.own("soon")["context_limit"], 3600);
 }

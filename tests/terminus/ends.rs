@@ -1,5 +1,8 @@
 //! Servers that fail, and the agent's limit.
 
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
 use super::*;
@@ -7,7 +10,7 @@ use support::model_server::Fault;
 
 #[test]
 fn points_28_31_41_failures_have_their_kinds() {
-    let first = || types(&[("mkdir -p /app\n", 0.1)]);
+    let first = || types(&[("echo begun\n", 0.1)]);
     let oops = Answer::error(500, "The server had an error.", "server_error", json!("internal_error"));
     let odd = Answer::error(400, "Input length 5 exceeds the weather.", "invalid_request_error", json!(400));
     let long = types(&[]).thinking(&"hmm ".repeat(2000)).rate(50.0);
@@ -50,4 +53,27 @@ fn points_28_31_41_failures_have_their_kinds() {
     assert!(lost >= 50 && lost <= sent, "{lost} of {sent}");
     assert!(ran.asked("late")[1].gone, "the server is not kept busy");
     assert_eq!(ran.steps("late").len(), 1);
+}
+
+#[test]
+fn a_key_that_is_refused_holds_the_trials_that_have_not_begun() {
+    let play = Play::default().task("one", solved()).task("two", solved()).key("another");
+    let Some((server, yard, mut command)) = play.args(&["-n", "1"]).ready() else { return };
+    let mut job = command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let log = || fs::read_to_string(yard.dir().join("job.log")).unwrap_or_default();
+    let begun = Instant::now();
+    while !log().contains("endpoint: nothing begins: the key is not accepted") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Long enough for another one to begin.
+    std::thread::sleep(Duration::from_millis(1500));
+    let trials = || fs::read_dir(yard.dir()).unwrap().flatten().filter(|e| e.path().is_dir()).count();
+    assert_eq!((trials(), server.chats().len()), (1, 1));
+    kill_process(Pid::from_raw(job.id().cast_signed()).unwrap(), Signal::TERM).unwrap();
+    let code = job.wait().unwrap().code();
+    assert_ne!(code, Some(0));
+    assert_eq!(trials(), 1, "it can be gone on with when the key is right");
+    let said = fs::read_to_string(yard.dir().join("job.log")).unwrap();
+    assert!(!said.contains(SECRET), "{said}");
 }

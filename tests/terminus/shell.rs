@@ -36,7 +36,7 @@ fn ran() -> Option<&'static Ran> {
         ];
         let exits = vec![types(&[SOLVE, ("exit\n", 0.4)]), types(&[("exit\n", 0.4), ("echo never\n", 500.0)])];
         let kill = vec![types(&[("tmux kill-server\n", 0.3), SOLVE]), done(), done()];
-        Play::default().task("keys", keys).task("exits", exits).task("kill", kill).run()
+        Play::default().inside().task("keys", keys).task("exits", exits).task("kill", kill).run()
     });
     ran.as_ref()
 }

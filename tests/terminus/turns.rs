@@ -14,16 +14,16 @@ fn ran() -> Option<&'static Ran> {
         let reads = vec![
             say(&format!("```json\n{first}\n```")),
             say(first.strip_suffix('}').unwrap()),
-            say(r#"{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "touch /app/never\n"},"#),
+            say(r#"{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "touch never\n"},"#),
             say(r#"{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "echo one\n"}, {"keystrokes": "echo two\n", "duration": "3"}]}"#),
-            say(r#"{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "touch /app/never\n", "duration": 0.1}, 7]}"#),
+            say(r#"{"analysis": "a", "plan": "p", "commands": [{"keystrokes": "touch never\n", "duration": 0.1}, 7]}"#),
             say(r#"Well. {"plan": "p", "analysis": "a", "commands": [{"keystrokes": "echo three", "duration": 0.1, "is_blocking": true}, {"keystrokes": "\n", "duration": 0.2}]}"#),
             say(r#"{"analysis": "a", "plan": "p", "commands": [7], "task_complete": "Yes"}"#),
             say("no object"),
             say(&turn("It is there.", "Confirm.", &[SOLVE], true)),
         ];
         let flag = vec![done(), types(&[SOLVE]), done(), done()];
-        let cut = turn("A long one.", "It is cut.", &[("touch /app/never\n", 0.1)], false);
+        let cut = turn("A long one.", "It is cut.", &[("touch never\n", 0.1)], false);
         let cut = [vec![say(&cut[..cut.len() - 30]).finish("length")], solved()].concat();
         Play::default().task("reads", reads).task("flag", flag).task("cut", cut).run()
     });
@@ -73,7 +73,7 @@ fn points_9_to_17_how_answers_are_read() {
     assert!(!told.contains("Terminal Output"), "{told}");
     let third = &steps[2];
     assert_eq!(third["tool_calls"], json!(null));
-    assert!(third["message"].as_str().unwrap().ends_with("touch /app/never\\n\"},"), "{third}");
+    assert!(third["message"].as_str().unwrap().ends_with("touch never\\n\"},"), "{third}");
     assert_eq!(third["observation"]["results"][0]["content"], told.as_str());
     // 12
     let told = ran.told("reads", 5);
@@ -149,7 +149,7 @@ fn points_36_37_40_what_is_left_of_it() {
     let second = &steps[2];
     assert_eq!(second["message"], "Analysis: I see a shell.\nPlan: I type.");
     let call = json!({"tool_call_id": "call_1_1", "function_name": "bash_command",
-        "arguments": {"keystrokes": SOLVE.0, "duration": 0.3}});
+        "arguments": {"keystrokes": SOLVE.0, "duration": SOLVE.1}});
     assert_eq!(second["tool_calls"], json!([call]));
     assert_eq!(second["observation"]["results"][0]["source_call_id"], "call_1_1");
     assert_eq!(second["model_name"], "scripted-1");

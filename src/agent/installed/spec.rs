@@ -361,6 +361,8 @@ pub struct Found {
     pub origin: Origin,
     /// Of its text.
     pub sha256: String,
+    /// Its text.
+    pub text: String,
 }
 
 /// Where the operator's own are.
@@ -434,7 +436,7 @@ pub fn read(text: &str, name: &str, origin: Origin) -> Result<Found, SpecProblem
     let wrong = faults(&spec, name);
     if wrong.is_empty() {
         let sha256 = crate::harbor::task::sha256_hex(text.as_bytes());
-        Ok(Found { spec, origin, sha256 })
+        Ok(Found { spec, origin, sha256, text: text.to_string() })
     } else {
         Err(SpecProblem { at: shown, why: clean(&wrong.join("; ")).into_owned() })
     }

@@ -45,7 +45,6 @@
 //! | sums of the trajectory leave out summaries until its end | they never do | same at the end |
 //! | unknown fields of a command are listed in any order; deep nesting and half surrogate pairs end the trial | in their order; an error for the model, U+FFFD | same otherwise |
 //! | `NaN` as a duration waits for ever or fails | 1.0, with a warning | same otherwise |
-//! | steps of a task share a terminal | each has its own | a step does not see the screen of the one before; what runs in it runs on |
 //!
 //! Kept as it is, since the model sees it: the observation that overflowed is not in the summary; text in
 //! quotes before the object counts; the wait for a command is never cut short.
@@ -265,7 +264,8 @@ impl Terminus {
         let moves = client.options().endpoint.now().moves;
         let mut known = self.served.lock().await;
         match &*known {
-            Some((at, served)) if *at == moves && served.context.is_some() => served.clone(),
+            // One that told nothing at all may have been away.
+            Some((at, served)) if *at == moves && *served != Served::default() => served.clone(),
             _ => {
                 let served = client.served().await;
                 *known = Some((moves, served.clone()));
@@ -357,10 +357,20 @@ impl Terminus {
         })
     }
 
-    /// Opens the terminal, where it is not open.
+    /// Opens the terminal, where it is not open. That of the step before goes on, with another recording,
+    /// where it is the same user's.
     async fn open(&self, stage: &Stage<'_>, during: &'static str) -> Result<(), Raised> {
         let mut desk = stage.desk.terminal().await;
-        if desk.is_some() {
+        let config = &stage.task.config;
+        let spec = SessionSpec {
+            user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
+            workdir: config.environment.workdir.clone(),
+            env: self.shell_env(stage),
+        };
+        if let Some(other) = desk.take_if(|session| *session.spec() != spec) {
+            other.close().await;
+        }
+        if desk.as_ref().is_some_and(|session| session.records() || !self.options.record) {
             return Ok(());
         }
         let recording = match self.options.record {
@@ -372,12 +382,10 @@ impl Terminus {
                 Some(made.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?)
             }
         };
-        let config = &stage.task.config;
-        let spec = SessionSpec {
-            user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
-            workdir: config.environment.workdir.clone(),
-            env: self.shell_env(stage),
-        };
+        if let Some(session) = &*desk {
+            session.record(recording);
+            return Ok(());
+        }
         let opened = Session::open(Arc::clone(stage.environment), spec, recording).await;
         *desk = Some(opened.map_err(|e| of_environment(&e, during))?);
         Ok(())
@@ -415,5 +423,58 @@ impl Agent for Terminus {
             let mut run = self.begin(stage).await?;
             run.work().await
         })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn of(kwargs: Value) -> Terminus {
+        let mut kwargs = kwargs.as_object().unwrap().clone();
+        kwargs.insert("api_base".into(), "http://127.0.0.1:9/v1".into());
+        let model_name = Some("openai/org/m".to_string());
+        let config = AgentConfig { name: Some(NAME.into()), model_name, kwargs, ..AgentConfig::default() };
+        Terminus::of(&config).unwrap()
+    }
+
+    #[test]
+    fn point_29_a_long_answer_is_cut_by_no_clock_unless_one_is_set() {
+        assert_eq!(of(json!({})).asking.clocks.call, None);
+        let hour = of(json!({"llm_call_kwargs": {"timeout": 3600}}));
+        assert_eq!(hour.asking.clocks.call, Some(Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn its_name_says_whose_words_it_speaks() {
+        let own = of(json!({}));
+        assert_eq!((own.name(), own.deviations().len()), (OWN_NAME, 1));
+        let mut theirs = of(json!({}));
+        let source = Source::Harbor { version: Some("0.26.0".into()), path: "/p".into() };
+        let mut prompts = Prompts::own();
+        prompts.source = source;
+        theirs.prompts = Arc::new(prompts);
+        assert_eq!((theirs.name(), theirs.about()["prompts"]["version"].as_str()), (NAME, Some("0.26.0")));
+        theirs.options.episode_timeout = Some(9.0);
+        assert_eq!((theirs.name(), theirs.deviations().len()), (OWN_NAME, 1));
+    }
+
+    #[test]
+    fn a_key_that_has_worked_is_refused_three_times_before_that_counts() {
+        let refused = || ModelError {
+            kind: crate::model::error::Kind::Auth,
+            detail: "status 401".into(),
+            spent: crate::model::error::Spent::default(),
+            partial: String::new(),
+            tries: 1,
+        };
+        let trust = Trust::default();
+        assert!(trust.refused(&refused()).unwrap().starts_with("the key is not accepted (status 401)"));
+        trust.answered();
+        assert_eq!((trust.refused(&refused()), trust.refused(&refused())), (None, None));
+        assert!(trust.refused(&refused()).is_some());
     }
 }

@@ -93,7 +93,11 @@ impl Talk {
     pub fn unwind(&mut self, limit: u64, free: u64) -> usize {
         let before = self.messages.len();
         while self.messages.len() > 1 && self.tokens().saturating_add(free) > limit {
-            self.pop();
+            if !self.pop() {
+                // An answer that takes all the room alone.
+                self.messages.truncate(1);
+                self.measured = None;
+            }
         }
         before - self.messages.len()
     }
@@ -157,8 +161,9 @@ mod tests {
         }
         assert_eq!((talk.tokens(), talk.messages().len()), (5500, 10));
         let dropped = talk.unwind(6000, 4000);
-        assert!(talk.tokens() <= 2000 && dropped == 6, "{dropped} {}", talk.tokens());
-        assert_eq!(talk.unwind(100, 4000), 2);
-        assert_eq!((talk.messages().len(), talk.pop()), (2, false));
+        assert!(talk.tokens() <= 2000 && dropped == 8, "{dropped} {}", talk.tokens());
+        assert_eq!((talk.pop(), talk.messages().len()), (false, 2));
+        assert_eq!((talk.unwind(100, 4000), talk.messages().len()), (1, 1));
+        assert_eq!(talk.unwind(100, 4000), 0);
     }
 }

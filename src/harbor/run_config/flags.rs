@@ -94,8 +94,9 @@ pub struct RunFlags {
     pub retry_exclude: Vec<String>,
 
     /// The agent: oracle (the task's solution), nop (does nothing), scripted (the keys of the task's
-    /// solution/keys.json, typed into a recorded terminal) or terminus-2 (a model at a terminal, asked at
-    /// --ak api_base=http://.../v1 with the key in OPENAI_API_KEY) (default: oracle)
+    /// solution/keys.json, typed into a recorded terminal), terminus-2 (a model at a terminal, asked at
+    /// --ak api_base=http://.../v1 with the key in OPENAI_API_KEY), or one that a file describes
+    /// (mini-swe-agent; see `pilothouse agents`) (default: oracle)
     #[arg(short = 'a', long, value_name = "NAME", help_heading = "Agent")]
     pub agent: Option<String>,
     /// The model; several give one agent each
