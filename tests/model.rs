@@ -1,5 +1,5 @@
 //! The model client through its public surface, against a scripted server over real sockets.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
 
 mod support;
 

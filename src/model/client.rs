@@ -107,9 +107,7 @@ impl Options {
 impl fmt::Debug for Options {
     /// Without what may hold a key: headers, and what the operator adds to the body.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown =
-            f.debug_struct("Options").field("model", &self.model).field("key", &self.key).finish_non_exhaustive();
-        shown
+        f.debug_struct("Options").field("model", &self.model).field("key", &self.key).finish_non_exhaustive()
     }
 }
 
@@ -131,6 +129,9 @@ struct Habits {
     /// Fields that are left out.
     without: BTreeSet<String>,
 }
+
+/// A try that failed, with what the server said where it refused.
+type Failed = (Failure, Option<Box<Refusal>>);
 
 /// A client; clones are the same one.
 #[derive(Debug, Clone)]
@@ -316,7 +317,7 @@ impl Client {
         fields: &Map<String, Value>,
         messages: &[Message],
         hearing: &mut Hearing<'_>,
-    ) -> Result<(), (Failure, Option<Refusal>)> {
+    ) -> Result<(), Failed> {
         let limit = self.inner.options.clocks.call;
         let exchange = self.unlimited(standing, fields, messages, hearing);
         let Some(limit) = limit else { return exchange.await };
@@ -333,7 +334,7 @@ impl Client {
         fields: &Map<String, Value>,
         messages: &[Message],
         hearing: &mut Hearing<'_>,
-    ) -> Result<(), (Failure, Option<Refusal>)> {
+    ) -> Result<(), Failed> {
         let clocks = self.inner.options.clocks;
         let streamed = fields.get("stream") == Some(&Value::Bool(true));
         let plain = |failure| (failure, None);
@@ -360,7 +361,7 @@ impl Client {
     }
 
     /// What a status other than 200 means.
-    async fn refused(&self, response: reqwest::Response, url: &reqwest::Url) -> (Failure, Option<Refusal>) {
+    async fn refused(&self, response: reqwest::Response, url: &reqwest::Url) -> Failed {
         let status = response.status().as_u16();
         let after = retry_after(response.headers(), Stamp::now());
         let mut body = Vec::new();
@@ -384,7 +385,7 @@ impl Client {
         } else if kind == Kind::Refused(status) && refusal.is_elsewhere(status) {
             words.push_str(&format!(" (no {} there: does the endpoint end in /v1?)", url.path()));
         }
-        (Failure::new(kind, words), Some(refusal))
+        (Failure::new(kind, words), Some(Box::new(refusal)))
     }
 
     /// A body with status 200 that is no answer.
@@ -396,7 +397,7 @@ impl Client {
         Failure::new(Kind::Malformed, format!("the server sent {said}, {about}"))
     }
 
-    fn bad(&self, bad: Bad) -> (Failure, Option<Refusal>) {
+    fn bad(&self, bad: Bad) -> Failed {
         match bad {
             Bad::Aborted(reason) => {
                 (Failure::new(Kind::Aborted, format!("the server ended the request ({reason})")), None)
@@ -405,7 +406,7 @@ impl Client {
                 let refusal = Refusal::of(&value);
                 let kind = refusal.kind(refusal.status().unwrap_or(500), None);
                 let words = format!("amid the answer: {}", refusal.words(&self.inner.secrets));
-                (Failure::new(kind, words), Some(refusal))
+                (Failure::new(kind, words), Some(Box::new(refusal)))
             }
             Bad::Shape => (Failure::new(Kind::Malformed, "an answer without choices"), None),
             Bad::Endless => (Failure::new(Kind::Malformed, "an answer longer than 64 MiB"), None),
@@ -418,7 +419,7 @@ impl Client {
         mut response: reqwest::Response,
         hearing: &mut Hearing<'_>,
         first: Option<(Duration, Instant)>,
-    ) -> Result<(), (Failure, Option<Refusal>)> {
+    ) -> Result<(), Failed> {
         let silence = self.inner.options.clocks.silence;
         let (mut events, mut out) = (Events::default(), Vec::new());
         let mut clock = (Clock::First, first);
