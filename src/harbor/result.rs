@@ -233,7 +233,7 @@ fn read(raw: &RawTrial<'_>) -> Result<TrialResultFile, FileProblem> {
         verifier_disabled: config.verifier_disabled,
         install_only: config.install_only,
         task_checksum: shared(&raw.task_checksum),
-        agent: who(&raw),
+        agent: who(raw),
     };
     let mut list = notes.list;
     if notes.naive {
