@@ -420,6 +420,15 @@ fn drift_between_merged_jobs_is_named() {
     let a = J::new("a", "A", &[("x", 1)]).with([T::done("x", "A", 1, 2, Some(1.0))]).finished(9);
     let mut b = J::new("b", "B", &[("x", 1)]).with([T::done("x", "B", 1, 2, Some(1.0))]).finished(9);
     assert_eq!(kinds(&plain(&[a.clone(), b.clone()]), WarningKind::Drift), 0);
+    // Another agent at work than the config's name says.
+    let by = |job: &str, id: &str, agent: &str| {
+        J::new(job, id, &[("x", 1)]).with([T::done("x", id, 1, 2, Some(1.0)).agent(agent)]).finished(9)
+    };
+    let c = by("c", "C", "terminus-2");
+    assert_eq!(kinds(&plain(&[c.clone(), b.clone()]), WarningKind::Drift), 0, "not known of the other one");
+    let t = plain(&[c, by("d", "D", "pilothouse-terminus (prompts 0123abcd)")]);
+    let drift = t.warnings.iter().find(|w| w.kind == WarningKind::Drift).unwrap();
+    assert!(drift.message.contains("agent pilothouse-terminus (prompts 0123abcd) here, terminus-2 in"), "{drift:?}");
     b.facts.planned.as_mut().unwrap()[0].digest = Some("sha256:other".into());
     b.facts.models = vec!["lab/n".into()];
     let t = plain(&[a, b]);

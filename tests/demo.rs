@@ -248,7 +248,7 @@ fn the_bundled_job_runs_to_its_end_with_every_kind_of_end() {
     fs::create_dir(&bin).unwrap();
     for name in [
         "sh", "cat", "sleep", "touch", "chmod", "head", "tail", "sort", "test", "ls", "sed", "grep", "awk", "mkdir",
-        "mv", "rmdir", "tr", "wc", "stty",
+        "mv", "rmdir", "tr", "wc", "stty", "id",
     ] {
         let found =
             std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|d| d.join(name)).find(|p| p.exists());

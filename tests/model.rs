@@ -1,5 +1,5 @@
 //! The model client through its public surface, against a scripted server over real sockets.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stderr, missing_docs)]
 
 mod support;
 
@@ -136,6 +136,11 @@ async fn fields_that_a_server_does_not_know_are_left_out_from_then_on() {
     assert!(reply.usage.is_some() && reply.parts == 0, "{reply:?}");
     let asked = server.chats();
     assert_eq!((asked.len(), asked[4].body.get("stream_options").is_some()), (6, true));
+    // A failure that only speaks of one is no refusal of it.
+    server.set(|face| face.no_streams = false);
+    server.on(When::nth(7), Answer::error(500, "error in the stream", "server_error", json!(500)));
+    let reply = ask(&self::client(&server, |_| {}), "q").await.unwrap();
+    assert!(reply.tries == 2 && reply.parts > 0, "{reply:?}");
     // A field of the operator's own is not left out.
     let own = self::client(&server, |options| {
         options.sampling.extra_body.insert("top_k".to_string(), json!(1));
@@ -187,10 +192,13 @@ async fn faults_have_their_kinds_and_tokens_are_counted_apart() {
         let error = client.ask(&[user("q")], &Watch::new(&meter)).await.unwrap_err();
         let about = format!("{answer:?}: {error:?}");
         assert_eq!((&error.kind, error.tries), (&kind, tries), "{about}");
-        assert_eq!((error.spent.tokens(), meter.totals().lost), (lost, error.spent), "{about}");
+        // A reset may overtake what was sent before it.
+        let overtaken = matches!(answer.fault, Some(Fault::Reset(_))) && error.spent.tokens() < lost;
+        assert!(error.spent.tokens() == lost || overtaken, "{about}");
+        assert_eq!(meter.totals().lost, error.spent, "{about}");
         assert_eq!(server.chats().len(), tries as usize, "{about}");
         assert!(!format!("{error:?}").contains("nobody-shall-see") && !error.detail.contains(['\n', '<']), "{about}");
-        assert!(words.starts_with(&error.partial) && (error.partial.is_empty() == (lost == 0)), "{about}");
+        assert!(words.starts_with(&error.partial) && (lost > 0 || error.partial.is_empty()), "{about}");
     }
 }
 
@@ -248,7 +256,10 @@ async fn what_fails_for_a_while_is_asked_again_and_the_reason_is_told() {
 async fn a_closed_endpoint_is_waited_for_and_a_moved_one_followed_at_no_cost() {
     let (old, new) = (ModelServer::start(), ModelServer::start());
     new.always(Answer::say("from the new one"));
-    let client = client(&old, |options| options.retries = Policy { tries: 2, ..options.retries });
+    let client = client(&old, |options| {
+        options.retries.tries = 2;
+        options.clocks.left = Duration::from_millis(100);
+    });
     let endpoint = client.options().endpoint.clone();
     endpoint.close(Some("the server is away"));
     let meter = Meter::default();
@@ -281,15 +292,27 @@ async fn a_closed_endpoint_is_waited_for_and_a_moved_one_followed_at_no_cost() {
     assert_eq!((reply.content.as_str(), reply.tries), ("from the new one", 2));
     assert!(meter.totals().lost.parts >= 1);
 
-    // It refuses the key at the old address, which was left meanwhile.
+    // It hangs, and is left.
     old.revive();
+    endpoint.move_to(&old.base());
+    old.always(Answer::silent());
+    let before = old.chats().len();
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move { ask(&client, "q").await })
+    };
+    until("it asks", || old.chats().len() > before).await;
+    endpoint.move_to(&new.base());
+    assert_eq!(asking.await.unwrap().unwrap().content, "from the new one");
+
+    // It refuses the key at the old address, which was left meanwhile.
     endpoint.move_to(&old.base());
     old.always(Answer::wrong_key(KEY).after(Duration::from_millis(100)));
     let asking = {
         let client = client.clone();
         tokio::spawn(async move { ask(&client, "q").await })
     };
-    until("it asks", || old.chats().len() == 3).await;
+    until("it asks", || old.chats().len() > before + 1).await;
     endpoint.move_to(&new.base());
     assert_eq!(asking.await.unwrap().unwrap().content, "from the new one");
 }
@@ -301,8 +324,14 @@ async fn a_call_that_is_given_up_leaves_its_tokens_and_no_connection() {
     let client = client(&server, |_| {});
     let meter = Meter::default();
     // Dropped.
-    let watch = Watch::new(&meter);
-    assert!(tokio::time::timeout(Duration::from_millis(200), client.ask(&[user("q")], &watch)).await.is_err());
+    let (watch, told) = watched(&meter);
+    let asking = {
+        let client = client.clone();
+        tokio::spawn(async move { client.ask(&[user("q")], &watch).await })
+    };
+    until("it thinks", || matches!(told.lock().unwrap().last(), Some(Doing::Model(call)) if call.reasoning >= 5)).await;
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
     let lost = meter.totals().lost;
     assert!(lost.parts >= 5 && lost.estimated >= lost.parts && lost.usage.is_none(), "{lost:?}");
     until("the connection is closed", || server.chats()[0].gone).await;
@@ -318,8 +347,8 @@ async fn a_call_that_is_given_up_leaves_its_tokens_and_no_connection() {
     });
     *cutter.lock().unwrap() = Some(watch.clone());
     let error = client.ask(&[user("q")], &watch).await.unwrap_err();
-    assert_eq!((error.kind, error.tries, error.spent.parts), (Kind::Cancelled, 1, 8));
-    assert_eq!(meter.totals().lost.parts, lost.parts + 8);
+    assert!(error.kind == Kind::Cancelled && error.tries == 1 && error.spent.parts >= 8, "{error:?}");
+    assert_eq!(meter.totals().lost.parts, lost.parts + error.spent.parts);
     until("the connection is closed", || server.chats()[1].gone).await;
     // While it waits at a closed endpoint.
     client.options().endpoint.close(Some("away"));

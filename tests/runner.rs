@@ -255,13 +255,13 @@ fn a_job_that_somebody_else_took_over_stops_and_writes_nothing_more() {
 fn what_is_not_run_is_refused_by_name_before_anything_is_made() {
     let hook = "[[verifier.collect]]\ncommand = \"true\"\nservice = \"db\"";
     let yard = Yard::new().task("hooks", "true", PASS, hook);
-    let mut config = yard.config("terminus-2", 1);
+    let mut config = yard.config("no-such-agent", 1);
     config.environment.kwargs.insert("keep_containers".to_string(), true.into());
     config.artifacts.push("/a/../b".into());
     config.extra_instruction_paths.push("/no/such/file".to_string());
     let Err(PlanError::Refused(lines)) = yard.plan(config) else { panic!("planned") };
     let text = lines.join("\n");
-    for name in ["terminus-2", "hooks: the compose service", "keep_containers", "/a/../b", "/no/such/file"] {
+    for name in ["no-such-agent", "hooks: the compose service", "keep_containers", "/a/../b", "/no/such/file"] {
         assert!(text.contains(name), "{name}: {text}");
     }
     assert!(!yard.temp.path().join("jobs").exists());

@@ -23,6 +23,8 @@ mod options;
 mod places;
 #[path = "terminus/shell.rs"]
 mod shell;
+#[path = "terminus/steps.rs"]
+mod steps;
 #[path = "terminus/turns.rs"]
 mod turns;
 
@@ -133,9 +135,17 @@ impl Play {
         let mut plays = HashMap::new();
         for (name, answers, toml) in self.acts {
             let image = if toml.contains("[environment]") || !self.inside { "" } else { IMAGE };
-            yard = yard.task(&name, "exit 1", CHECK, &format!("{toml}\n{image}"));
+            // The image's table first: what follows may open others.
+            yard = yard.task(&name, "exit 1", CHECK, &format!("{image}\n{toml}"));
             let told = format!("[tb:{name}] Write 42 into /app/answer.\n");
-            fs::write(yard.tasks.last().unwrap().join("instruction.md"), told).unwrap();
+            let dir = yard.tasks.last().unwrap();
+            fs::write(dir.join("instruction.md"), &told).unwrap();
+            for step in toml.split("[[steps]]\nname = \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+                let at = dir.join("steps").join(step);
+                fs::create_dir_all(at.join("tests")).unwrap();
+                fs::write(at.join("instruction.md"), &told).unwrap();
+                fs::write(at.join("tests/test.sh"), format!("#!/bin/bash\n{CHECK}\n")).unwrap();
+            }
             plays.insert(name, answers);
         }
         for (path, text) in self.files {

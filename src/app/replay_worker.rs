@@ -230,7 +230,13 @@ impl Session {
         } else {
             (None, vec![source.path.display().to_string()])
         };
-        let Some(first) = casts.first().cloned() else {
+        // A pane shows the end: of several steps the last.
+        let last = casts.iter().rposition(|name| name.starts_with("steps/"));
+        let at = match casts.first() {
+            Some(first) if pane.is_some() && !first.starts_with("agent/") => last.unwrap_or(0),
+            _ => 0,
+        };
+        let Some(first) = casts.get(at).cloned() else {
             return Err(format!(
                 "{}: no recording in agent/ or steps/*/agent/: Harbor 0.26 copies it out only after the agent ended \
                  (live with --ek auto_mounting=true), and agents without a terminal make none",
@@ -243,7 +249,7 @@ impl Session {
             behind: None,
             dir,
             casts,
-            at: 0,
+            at,
             player,
             preview: None,
             trajectory: None,
@@ -309,8 +315,8 @@ impl Session {
     fn wait(&self, dirty: bool, shown: Option<Instant>) -> Option<Duration> {
         let until_picture = shown.map_or(Duration::ZERO, |at| self.pace().saturating_sub(at.elapsed()));
         if self.working || self.searching || self.trajectory.is_some() {
-            // A pane is no reason to keep a processor busy: half of it, at most.
-            return Some(if self.pane.is_some() && shown.is_some() { SLICE } else { Duration::ZERO });
+            // A pane is no reason to keep a processor busy: a third of it, at most.
+            return Some(if self.pane.is_some() && shown.is_some() { 2 * SLICE } else { Duration::ZERO });
         }
         if dirty {
             return Some(until_picture);
@@ -336,7 +342,7 @@ impl Session {
         if !self.player.is_seeking() && self.player.progress().indexed {
             (self.behind, self.preview) = (None, None);
         } else if self.behind.get_or_insert_with(Instant::now).elapsed() > BEHIND || self.player.position().is_zero() {
-            self.preview = self.player.preview_end();
+            self.preview = self.player.glimpse_end();
         }
     }
 

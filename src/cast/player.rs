@@ -409,7 +409,12 @@ impl Player {
     /// end of a huge recording is still on its way. It lacks what was drawn long before the end.
     /// Reads 256 KiB; None when that tells nothing.
     pub fn preview_end(&self) -> Option<Screen> {
-        super::preview::end_of(&*self.source, &self.index.header).ok().flatten()
+        super::preview::end_of(&*self.source, &self.index.header, super::preview::TAIL).ok().flatten()
+    }
+
+    /// The same from less of it, for a screen that is drawn anew many times a second.
+    pub fn glimpse_end(&self) -> Option<Screen> {
+        super::preview::end_of(&*self.source, &self.index.header, super::preview::SHORT_TAIL).ok().flatten()
     }
 
     // ------------------------------------------------------------------ seek

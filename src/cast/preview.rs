@@ -8,19 +8,21 @@ use super::screen::Screen;
 use super::source::Source;
 
 /// Bytes at the end of the file that are shown. An agent's terminal is redrawn within far less.
-const TAIL: u64 = 256 << 10;
+pub(super) const TAIL: u64 = 256 << 10;
+/// The same where it is shown many times a second.
+pub(super) const SHORT_TAIL: u64 = 128 << 10;
 
-/// The screen that the last [`TAIL`] bytes leave when the screen before them is not known. None for
+/// The screen that the last `tail` bytes leave when the screen before them is not known. None for
 /// v1, which is one document, and when there is no whole line in them.
 ///
 /// # Errors
 /// As `pread(2)`.
-pub(super) fn end_of(source: &dyn Source, header: &Header) -> io::Result<Option<Screen>> {
+pub(super) fn end_of(source: &dyn Source, header: &Header, tail: u64) -> io::Result<Option<Screen>> {
     if header.version == Version::V1 {
         return Ok(None);
     }
     let len = source.len()?;
-    let from = len.saturating_sub(TAIL);
+    let from = len.saturating_sub(tail);
     let mut bytes = vec![0; usize::try_from(len - from).unwrap_or(0)];
     let got = source.fill_at(&mut bytes, from)?;
     bytes.truncate(got);

@@ -2,7 +2,8 @@
 //!
 //! It isolates nothing. Commands run as this user, with this machine's files and network; the paths
 //! of the task (`/app`, `/tests`, `/solution`, `/logs`) are directories of the scratch directory, told
-//! to commands by variables ([`VARIABLES`]), and commands start in theirs. For trusted tasks only.
+//! to commands by variables ([`VARIABLES`]), and commands start in theirs. Terminals are this machine's.
+//! For trusted tasks only.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

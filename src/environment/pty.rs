@@ -24,7 +24,7 @@ pub type PtyWriter = Box<dyn AsyncWrite + Send + Unpin>;
 
 /// An open terminal. Whoever holds it reads it all the time: what a program prints and nobody reads
 /// keeps a dying container from being removed. When both ends are dropped the connection is closed;
-/// what runs inside runs on, and can not be attached to again.
+/// what runs inside runs on, and can not be attached to again. In the local environment it is hung up.
 pub struct Pty {
     /// What the engine calls it.
     pub id: String,

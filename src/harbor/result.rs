@@ -18,8 +18,18 @@ object!(RawSpan<'a> {
     finished_at: Scalar<'a> = "finished_at",
 });
 
+object!(RawPrompts<'a> {
+    of: Scalar<'a> = "of",
+    sha256: Scalar<'a> = "sha256",
+});
+
+object!(RawOwn<'a> {
+    prompts: Object<'a, RawPrompts<'a>> = "prompts",
+});
+
 object!(RawMetadata<'a> {
     n_episodes: Scalar<'a> = "n_episodes",
+    pilothouse: Object<'a, RawOwn<'a>> = "pilothouse",
 });
 
 object!(RawAgentResult<'a> {
@@ -223,6 +233,7 @@ fn read(raw: &RawTrial<'_>) -> Result<TrialResultFile, FileProblem> {
         verifier_disabled: config.verifier_disabled,
         install_only: config.install_only,
         task_checksum: shared(&raw.task_checksum),
+        agent: who(raw),
     };
     let mut list = notes.list;
     if notes.naive {
@@ -264,6 +275,19 @@ fn config(raw: &RawTrial<'_>, task_name: &str, notes: &mut Notes) -> TrialConfig
         config.trial_name = shared(&raw.trial_name);
     }
     config
+}
+
+/// Who worked, and with which prompts where they are none of Harbor's.
+fn who(raw: &RawTrial<'_>) -> Option<Arc<str>> {
+    let name = raw.agent_info.get()?.name.text()?;
+    let steps = raw.step_results.items.iter().filter_map(Object::get).filter_map(|s| s.agent_result.get());
+    let worked = raw.agent_result.get().into_iter().chain(steps).next()?;
+    let own = worked.metadata.get().and_then(|m| m.pilothouse.get()).and_then(|own| own.prompts.get());
+    let prompts = own.filter(|p| p.of.text().is_some_and(|of| of != "harbor")).and_then(|p| p.sha256.text());
+    Some(match prompts {
+        Some(hash) => format!("{name} (prompts {})", hash.chars().take(8).collect::<String>()).into(),
+        None => Arc::from(name),
+    })
 }
 
 fn rewards(raw: &RawTrial<'_>, notes: &mut Notes) -> Rewards {

@@ -1,7 +1,7 @@
 //! What is not the same in two jobs, so that their trials do not compare: task versions, agents, models,
 //! settings, harness.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::fleet::Job;
@@ -52,6 +52,14 @@ pub fn between(base: &Job, other: &Job) -> Vec<Drift> {
             out.push(Drift { what: what.into(), base: names(ours), other: names(theirs) });
         }
     }
+    if same_agents {
+        // The same name in the config, and another one at work: other prompts make another agent.
+        let (ours, theirs) = (at_work(base), at_work(other));
+        if !ours.is_empty() && !theirs.is_empty() && ours.is_disjoint(&theirs) {
+            let words = |set: BTreeSet<Arc<str>>| names(&set.into_iter().collect::<Vec<_>>());
+            out.push(Drift { what: "agent".into(), base: words(ours), other: words(theirs) });
+        }
+    }
     if a.harness != b.harness {
         out.push(Drift { what: "harness".into(), base: a.harness.word().into(), other: b.harness.word().into() });
     }
@@ -71,6 +79,11 @@ pub fn between(base: &Job, other: &Job) -> Vec<Drift> {
         }));
     }
     out
+}
+
+/// Who worked in a job's trials, by the results' own words.
+fn at_work(job: &Job) -> BTreeSet<Arc<str>> {
+    job.trials.values().filter_map(|trial| trial.result.as_ref()?.agent.clone()).collect()
 }
 
 fn sorted(list: &[Arc<str>]) -> Vec<&Arc<str>> {

@@ -132,6 +132,9 @@ pub struct TrialResult {
     pub install_only: bool,
     /// `task_checksum`, for drift.
     pub task_checksum: Option<Arc<str>>,
+    /// Who worked, by the result's own word, for drift: `agent_info.name`, and which prompts where they
+    /// are not Harbor's. None where no agent worked.
+    pub agent: Option<Arc<str>>,
 }
 
 impl TrialResult {

@@ -1,6 +1,8 @@
 //! One request: a conversation goes out, an answer comes in, in parts where the server can.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +15,7 @@ use super::answer::{Bad, Gathered};
 use super::chat::{Finish, Message, Reply, Sampling};
 use super::endpoint::{Endpoint, Standing};
 use super::error::{Clock, Kind, Spent};
-use super::key::Key;
+use super::key::{Key, Secrets};
 use super::meter::Watch;
 use super::retry::Policy;
 use super::sse::{self, Event, Events, Garbage};
@@ -29,6 +31,9 @@ pub const FIRST: Duration = Duration::from_secs(1800);
 /// Longest silence between two parts. Servers stand still for minutes while they read long prompts of others
 /// or take requests back; SGLang's own watchdog ends a hung one after 300 s.
 pub const SILENCE: Duration = Duration::from_secs(600);
+
+/// Longest silence of an address that the endpoint has left.
+pub const LEFT: Duration = Duration::from_secs(20);
 
 /// How long usage is waited for when the answer itself is over.
 const AFTERWORDS: Duration = Duration::from_secs(10);
@@ -49,16 +54,18 @@ pub struct Clocks {
     pub silence: Option<Duration>,
     /// For one request, all of it; None: for ever.
     pub call: Option<Duration>,
+    /// For anything more from an address that the endpoint has left: then the call goes on at the new one.
+    pub left: Duration,
 }
 
 impl Default for Clocks {
     fn default() -> Clocks {
-        Clocks { connect: CONNECT, first: Some(FIRST), silence: Some(SILENCE), call: None }
+        Clocks { connect: CONNECT, first: Some(FIRST), silence: Some(SILENCE), call: None, left: LEFT }
     }
 }
 
 /// What a client is made from.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// Where the model is served.
     pub endpoint: Endpoint,
@@ -97,6 +104,13 @@ impl Options {
     }
 }
 
+impl fmt::Debug for Options {
+    /// Without what may hold a key: headers, and what the operator adds to the body.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options").field("model", &self.model).field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
 /// Providers that a model's name may begin with: all of them speak this protocol.
 const PROVIDERS: [&str; 6] = ["openai", "hosted_vllm", "litellm_proxy", "custom_openai", "lm_studio", "llamafile"];
 
@@ -116,6 +130,9 @@ struct Habits {
     without: BTreeSet<String>,
 }
 
+/// A try that failed, with what the server said where it refused.
+type Failed = (Failure, Option<Box<Refusal>>);
+
 /// A client; clones are the same one.
 #[derive(Debug, Clone)]
 pub struct Client {
@@ -126,6 +143,7 @@ pub struct Client {
 struct Inner {
     options: Options,
     headers: HeaderMap,
+    secrets: Secrets,
     habits: Mutex<Habits>,
 }
 
@@ -161,7 +179,8 @@ impl Client {
             value.set_sensitive(true);
             headers.insert(field, value);
         }
-        Ok(Client { inner: Arc::new(Inner { options, headers, habits: Mutex::default() }) })
+        let secrets = Secrets::of(options.key.as_ref(), &options.sampling.headers);
+        Ok(Client { inner: Arc::new(Inner { options, headers, secrets, habits: Mutex::default() }) })
     }
 
     /// What it was made from.
@@ -225,25 +244,49 @@ impl Client {
         loop {
             let fields = self.fields(standing, rid.clone());
             let mut hearing = Hearing::new(watch);
+            let left = self.left_behind(standing, Arc::clone(&hearing.pulse));
             let exchange = self.exchange(standing, &fields, messages, &mut hearing);
+            let exchange = async {
+                tokio::select! {
+                    biased;
+                    outcome = exchange => outcome,
+                    failure = left => Err((failure, None)),
+                }
+            };
             let outcome = match watch.unless_cut(exchange).await {
                 Some(outcome) => outcome,
                 None => Err((Failure::new(Kind::Cancelled, "the call was cut"), None)),
             };
             let (failure, refusal) = match outcome {
-                Ok(()) => return Ok(hearing.reply(self.inner.options.key.as_ref(), attempt)),
+                Ok(()) => return Ok(hearing.reply(&self.inner.secrets, attempt)),
                 Err(failed) => failed,
             };
             if let Some(field) = refusal.and_then(|refusal| self.dispensable(&fields, &failure, &refusal)) {
                 self.habits(standing).without.insert(field);
                 continue;
             }
-            let key = self.inner.options.key.as_ref();
-            let partial = std::mem::take(&mut hearing.gathered.content);
-            let partial = key.map_or(partial.clone(), |key| key.scrub(&partial).into_owned());
+            let partial = scrubbed(&self.inner.secrets, std::mem::take(&mut hearing.gathered.content));
             // The meter has it when `hearing` is dropped.
             let spent = hearing.spent();
             return Err(Missed { kind: failure.kind, words: failure.words, spent, partial });
+        }
+    }
+
+    /// Ends when the endpoint has moved and the address that it left says nothing more: a server that hangs
+    /// keeps its connections. An answer that still comes is let come.
+    async fn left_behind(&self, standing: &Standing, pulse: Pulse) -> Failure {
+        let mut changes = self.inner.options.endpoint.changes();
+        // The sender lives as long as the endpoint that this client holds.
+        let _ = changes.wait_for(|now| now.moves != standing.moves).await;
+        let (moved, limit) = (Instant::now(), self.inner.options.clocks.left);
+        loop {
+            let heard = *pulse.lock().unwrap_or_else(PoisonError::into_inner);
+            let quiet = heard.max(moved).elapsed();
+            if quiet >= limit {
+                let words = "the endpoint moved, and the old address says nothing more";
+                return Failure::new(Kind::Timeout(Clock::Silence), words);
+            }
+            tokio::time::sleep(limit - quiet).await;
         }
     }
 
@@ -262,8 +305,10 @@ impl Client {
         {
             return Some(name.clone());
         }
-        let streams = refusal.names("stream") || refusal.names("streaming");
-        (fields.contains_key("stream") && !set.contains_key("stream") && streams).then(|| "stream".to_string())
+        // A failure that only speaks of a stream is none of streaming.
+        let streams = ours("stream") || (refusal.names("streaming") && fields.contains_key("stream"));
+        let is_refused = refusal.is_about_support() && !matches!(failure.kind, Kind::Overloaded(_));
+        (streams && is_refused && !set.contains_key("stream")).then(|| "stream".to_string())
     }
 
     async fn exchange(
@@ -272,7 +317,7 @@ impl Client {
         fields: &Map<String, Value>,
         messages: &[Message],
         hearing: &mut Hearing<'_>,
-    ) -> Result<(), (Failure, Option<Refusal>)> {
+    ) -> Result<(), Failed> {
         let limit = self.inner.options.clocks.call;
         let exchange = self.unlimited(standing, fields, messages, hearing);
         let Some(limit) = limit else { return exchange.await };
@@ -289,7 +334,7 @@ impl Client {
         fields: &Map<String, Value>,
         messages: &[Message],
         hearing: &mut Hearing<'_>,
-    ) -> Result<(), (Failure, Option<Refusal>)> {
+    ) -> Result<(), Failed> {
         let clocks = self.inner.options.clocks;
         let streamed = fields.get("stream") == Some(&Value::Bool(true));
         let plain = |failure| (failure, None);
@@ -316,7 +361,7 @@ impl Client {
     }
 
     /// What a status other than 200 means.
-    async fn refused(&self, response: reqwest::Response, url: &reqwest::Url) -> (Failure, Option<Refusal>) {
+    async fn refused(&self, response: reqwest::Response, url: &reqwest::Url) -> Failed {
         let status = response.status().as_u16();
         let after = retry_after(response.headers(), Stamp::now());
         let mut body = Vec::new();
@@ -332,7 +377,7 @@ impl Client {
         // What came is enough.
         let _ = tokio::time::timeout(REFUSAL_TIME, read).await;
         let refusal = Refusal::read(&body);
-        let said = refusal.words(self.inner.options.key.as_ref());
+        let said = refusal.words(&self.inner.secrets);
         let kind = if (300..400).contains(&status) { Kind::Refused(status) } else { refusal.kind(status, after) };
         let mut words = if said.is_empty() { format!("status {status}") } else { format!("status {status}: {said}") };
         if (300..400).contains(&status) {
@@ -340,19 +385,19 @@ impl Client {
         } else if kind == Kind::Refused(status) && refusal.is_elsewhere(status) {
             words.push_str(&format!(" (no {} there: does the endpoint end in /v1?)", url.path()));
         }
-        (Failure::new(kind, words), Some(refusal))
+        (Failure::new(kind, words), Some(Box::new(refusal)))
     }
 
     /// A body with status 200 that is no answer.
     fn no_answer(&self, body: &[u8]) -> Failure {
         let refusal = Refusal::read(body.get(..REFUSAL).unwrap_or(body));
-        let said = refusal.words(self.inner.options.key.as_ref());
+        let said = refusal.words(&self.inner.secrets);
         let said = if said.is_empty() { "nothing".to_string() } else { said };
         let about = if refusal.is_page() { "instead of an answer" } else { "which is no answer" };
         Failure::new(Kind::Malformed, format!("the server sent {said}, {about}"))
     }
 
-    fn bad(&self, bad: Bad) -> (Failure, Option<Refusal>) {
+    fn bad(&self, bad: Bad) -> Failed {
         match bad {
             Bad::Aborted(reason) => {
                 (Failure::new(Kind::Aborted, format!("the server ended the request ({reason})")), None)
@@ -360,8 +405,8 @@ impl Client {
             Bad::Error(value) => {
                 let refusal = Refusal::of(&value);
                 let kind = refusal.kind(refusal.status().unwrap_or(500), None);
-                let words = format!("amid the answer: {}", refusal.words(self.inner.options.key.as_ref()));
-                (Failure::new(kind, words), Some(refusal))
+                let words = format!("amid the answer: {}", refusal.words(&self.inner.secrets));
+                (Failure::new(kind, words), Some(Box::new(refusal)))
             }
             Bad::Shape => (Failure::new(Kind::Malformed, "an answer without choices"), None),
             Bad::Endless => (Failure::new(Kind::Malformed, "an answer longer than 64 MiB"), None),
@@ -374,7 +419,7 @@ impl Client {
         mut response: reqwest::Response,
         hearing: &mut Hearing<'_>,
         first: Option<(Duration, Instant)>,
-    ) -> Result<(), (Failure, Option<Refusal>)> {
+    ) -> Result<(), Failed> {
         let silence = self.inner.options.clocks.silence;
         let (mut events, mut out) = (Events::default(), Vec::new());
         let mut clock = (Clock::First, first);
@@ -472,6 +517,14 @@ async fn within<T>(
     })
 }
 
+/// A key is nothing that a model can know; a server that echoes it shall not get it into files.
+fn scrubbed(secrets: &Secrets, text: String) -> String {
+    match secrets.scrub(&text) {
+        Cow::Owned(scrubbed) => scrubbed,
+        Cow::Borrowed(_) => text,
+    }
+}
+
 /// The body of a request: fields and messages, the conversation not copied.
 struct Body<'a> {
     fields: &'a Map<String, Value>,
@@ -494,6 +547,9 @@ impl Serialize for Body<'_> {
     }
 }
 
+/// When something was heard last.
+type Pulse = Arc<Mutex<Instant>>;
+
 /// A request under way. When it is dropped without a reply, what it generated goes to the meter.
 struct Hearing<'a> {
     watch: &'a Watch,
@@ -503,6 +559,7 @@ struct Hearing<'a> {
     first: Option<Duration>,
     in_parts: bool,
     answered: bool,
+    pulse: Pulse,
 }
 
 impl<'a> Hearing<'a> {
@@ -515,6 +572,7 @@ impl<'a> Hearing<'a> {
             first: None,
             in_parts: false,
             answered: false,
+            pulse: Arc::new(Mutex::new(Instant::now())),
         }
     }
 
@@ -530,6 +588,7 @@ impl<'a> Hearing<'a> {
 
     fn take(&mut self, value: Value, whole: bool) -> Result<(), Bad> {
         self.in_parts |= !whole;
+        *self.pulse.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
         let heard = self.gathered.take(value, whole);
         if !whole && let Some(mut call) = self.call.take() {
             self.first.get_or_insert_with(|| self.began.elapsed());
@@ -551,18 +610,13 @@ impl<'a> Hearing<'a> {
         self.gathered.spent()
     }
 
-    fn reply(mut self, key: Option<&Key>, tries: u32) -> Reply {
+    fn reply(mut self, secrets: &Secrets, tries: u32) -> Reply {
         self.answered = true;
         self.watch.meter.add(|totals| totals.answered += 1);
-        // A key is nothing that a model can know; a server that echoes it shall not get it into files.
-        let clean = |text: String| match key.map(|key| key.scrub(&text)) {
-            Some(std::borrow::Cow::Owned(scrubbed)) => scrubbed,
-            _ => text,
-        };
         let reasoning = std::mem::take(&mut self.gathered.reasoning);
         Reply {
-            content: clean(self.gathered.take_content()),
-            reasoning: (!reasoning.is_empty()).then(|| clean(reasoning)),
+            content: scrubbed(secrets, self.gathered.take_content()),
+            reasoning: (!reasoning.is_empty()).then(|| scrubbed(secrets, reasoning)),
             finish: self.gathered.finish.take().unwrap_or(Finish::Stop),
             usage: self.gathered.usage,
             model: self.gathered.model.take(),

@@ -1,6 +1,7 @@
 //! The key of an endpoint: held where it can not be printed, and taken out of what servers send back.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -36,13 +37,39 @@ impl Key {
     pub(super) fn header(&self) -> HeaderValue {
         self.header.clone()
     }
+}
 
-    /// The text without the key in it.
+/// What must not come back in anything that a server sends: the key, and the values of headers that hold one.
+#[derive(Clone, Default)]
+pub(super) struct Secrets(Vec<Arc<str>>);
+
+impl Secrets {
+    pub(super) fn of(key: Option<&Key>, headers: &BTreeMap<String, String>) -> Secrets {
+        let holds_one = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            ["key", "auth", "token", "secret", "cookie"].iter().any(|part| name.contains(part))
+        };
+        let held = headers.iter().filter(|(name, _)| holds_one(name));
+        let held = held.map(|(_, value)| Arc::from(value.trim().trim_start_matches("Bearer ").trim_start()));
+        let all = key.map(|key| Arc::clone(&key.secret)).into_iter().chain(held);
+        Secrets(all.filter(|secret: &Arc<str>| secret.len() >= SHORTEST).collect())
+    }
+
+    /// The text without them.
     pub(super) fn scrub<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.secret.len() < SHORTEST || !text.contains(&*self.secret) {
-            return Cow::Borrowed(text);
+        let mut text = Cow::Borrowed(text);
+        for secret in &self.0 {
+            if text.contains(&**secret) {
+                text = Cow::Owned(text.replace(&**secret, MASK));
+            }
         }
-        Cow::Owned(text.replace(&*self.secret, MASK))
+        text
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Secrets({MASK})")
     }
 }
 

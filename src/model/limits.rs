@@ -82,12 +82,13 @@ impl Client {
                 }
             }
         }
-        if served.context.is_none() && served.engine != Some(Engine::Sglang) {
-            if let Some(props) = self.page(transport::beside(&base, "/props").ok()).await {
-                let n_ctx = props.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
-                served.context = n_ctx.filter(|n| *n > 0);
-                served.engine = served.engine.or(n_ctx.map(|_| Engine::LlamaCpp));
-            }
+        if served.context.is_none()
+            && served.engine != Some(Engine::Sglang)
+            && let Some(props) = self.page(transport::beside(&base, "/props").ok()).await
+        {
+            let n_ctx = props.pointer("/default_generation_settings/n_ctx").and_then(Value::as_u64);
+            served.context = n_ctx.filter(|n| *n > 0);
+            served.engine = served.engine.or(n_ctx.map(|_| Engine::LlamaCpp));
         }
         served
     }
@@ -123,20 +124,17 @@ impl Client {
         // A closed endpoint is what a probe is to find out about: it does not wait for it.
         let standing = client.options().endpoint.now();
         let once = client.once(&standing, &messages, &watch, 1);
-        let late = |_| {
-            let words = format!("no completion in {} s", limit.as_secs_f32());
-            Err(failed(Kind::Timeout(Clock::Call), words))
+        let reply = match tokio::time::timeout(limit, once).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(missed)) => {
+                let error = failed(missed.kind, missed.words);
+                return Err(ModelError { spent: missed.spent, partial: missed.partial, ..error });
+            }
+            Err(_) => {
+                let words = format!("no completion in {} s", limit.as_secs_f32());
+                return Err(failed(Kind::Timeout(Clock::Call), words));
+            }
         };
-        let once = async {
-            once.await.map_err(|missed| ModelError {
-                kind: missed.kind,
-                detail: missed.words,
-                spent: missed.spent,
-                partial: missed.partial,
-                tries: 1,
-            })
-        };
-        let reply = tokio::time::timeout(limit, once).await.unwrap_or_else(late)?;
         Ok(Probe {
             took: began.elapsed(),
             first: reply.first,

@@ -185,7 +185,9 @@ mod tests {
                 break;
             }
         }
-        events.end(&mut out);
+        if garbage.is_none() {
+            events.end(&mut out);
+        }
         let numbers = out.iter().map(|event| match event {
             Event::Done => -1,
             Event::Json(value, _) => value.get("n").and_then(Value::as_i64).unwrap_or(-2),
@@ -218,6 +220,18 @@ mod tests {
                 let (numbers, garbage) = read(text, piece);
                 assert_eq!((&*numbers, garbage), (*expected, None), "{} by {piece}", String::from_utf8_lossy(text));
             }
+        }
+    }
+
+    proptest::proptest! {
+        /// Anything can be read, and pieces change nothing.
+        #[test]
+        fn pieces_change_nothing(words in proptest::collection::vec(0_usize..12, 0..40), piece in 1_usize..40) {
+            let parts: [&[u8]; 12] = [b"data: ", b"\n", b"\r", b"\r\n", b"{\"n\":1}", b"{", b"}", b": x", b"\"n\":2", b"[DONE]", b"\xff", b"event: error"];
+            let bytes: Vec<u8> = words.iter().filter_map(|word| parts.get(*word)).flat_map(|part| part.to_vec()).collect();
+            let whole = read(&bytes, bytes.len());
+            proptest::prop_assert_eq!(read(&bytes, piece), whole.clone());
+            proptest::prop_assert_eq!(read(&bytes, 1), whole);
         }
     }
 

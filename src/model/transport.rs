@@ -10,7 +10,8 @@ use reqwest::Url;
 use reqwest::redirect::Policy;
 
 use super::error::{Clock, Kind};
-use super::wording::safe;
+use super::key::Secrets;
+use super::wording;
 
 /// How long a connection may wait for the next request. Servers close theirs after 5 s.
 const IDLE: Duration = Duration::from_secs(4);
@@ -97,9 +98,13 @@ pub(super) fn beside(base: &str, path: &str) -> Result<Url, Failure> {
 /// Host and port, to say where nobody is.
 pub(super) fn host(url: &Url) -> String {
     match (url.host_str(), url.port_or_known_default()) {
-        (Some(host), Some(port)) => safe(&format!("{host}:{port}"), None),
-        (host, _) => safe(host.unwrap_or("-"), None),
+        (Some(host), Some(port)) => safe(&format!("{host}:{port}")),
+        (host, _) => safe(host.unwrap_or("-")),
     }
+}
+
+fn safe(text: &str) -> String {
+    wording::safe(text, &Secrets::default())
 }
 
 /// Hosts of this machine or its networks, as far as their name tells.
@@ -128,7 +133,7 @@ fn innermost(error: &reqwest::Error) -> String {
     if words.contains("://") || words.contains('@') {
         return "no connection".to_string();
     }
-    safe(&words, None)
+    safe(&words)
 }
 
 /// The words of all errors inside, and the kind of the innermost one of the system.

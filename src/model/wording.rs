@@ -10,7 +10,7 @@ use reqwest::header::{HeaderMap, RETRY_AFTER};
 use serde_json::Value;
 
 use super::error::Kind;
-use super::key::Key;
+use super::key::Secrets;
 use super::sse;
 use crate::job::Stamp;
 use crate::job::text::{clean, mask_secrets, strip_ansi};
@@ -118,8 +118,8 @@ impl Refusal {
     }
 
     /// What the server said, short, masked and safe to show.
-    pub(super) fn words(&self, key: Option<&Key>) -> String {
-        safe(&self.words, key)
+    pub(super) fn words(&self, secrets: &Secrets) -> String {
+        safe(&self.words, secrets)
     }
 
     fn says(&self, phrases: &[&str]) -> bool {
@@ -226,19 +226,25 @@ impl Refusal {
         matches!(status, 404 | 405) && !self.lower.contains("model")
     }
 
+    /// It says that something is not supported, allowed or there.
+    pub(super) fn is_about_support(&self) -> bool {
+        self.says(UNKNOWN_ARGUMENT)
+            || self.says(&["support", "not allowed", "disabled", "must be verified", "not available"])
+    }
+
     /// It is somebody's web page.
     pub(super) fn is_page(&self) -> bool {
         self.is_page
     }
 }
 
-/// Text of somebody else's in an error: short, without the key and what looks like one, safe to show.
-pub(super) fn safe(text: &str, key: Option<&Key>) -> String {
+/// Text of somebody else's in an error: short, without keys and what looks like one, safe to show.
+pub(super) fn safe(text: &str, secrets: &Secrets) -> String {
     // Marks within a key would hide it: they go first.
     let flat = text.replace(['\r', '\n'], " ");
     let plain = strip_ansi(&flat);
     let plain = clean(&plain);
-    let scrubbed = key.map_or(std::borrow::Cow::Borrowed(&*plain), |key| key.scrub(&plain));
+    let scrubbed = secrets.scrub(&plain);
     let masked = mask_secrets(&scrubbed);
     let cleaned = masked.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut chars = cleaned.chars();

@@ -1,7 +1,8 @@
 //! The agent's terminal in a trial.
 //!
-//! A shell with a terminal of 160 columns and 40 rows in the container, emulated and recorded on this
-//! machine: neither tmux nor asciinema is needed inside, and nothing is installed.
+//! A shell with a terminal of 160 columns and 40 rows in the container (or, in the local environment, beside
+//! us), emulated and recorded on this machine: neither tmux nor asciinema is needed inside, and nothing is
+//! installed.
 //!
 //! | file | what it does |
 //! |---|---|

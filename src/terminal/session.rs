@@ -284,6 +284,11 @@ impl Session {
         }
     }
 
+    /// Whether there is a recording, be it one that is at its cap.
+    pub fn records(&self) -> bool {
+        self.shared.state().recording.is_some()
+    }
+
     /// Marks the beginning of an episode (from 0) in the recording.
     pub fn mark(&self, episode: u64) {
         if let Some(recording) = &mut self.shared.state().recording {

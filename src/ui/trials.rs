@@ -124,7 +124,9 @@ impl Columns {
         let wish = match (compact, served) {
             (true, _) => 10,
             (false, true) if told && total >= 126 => 34,
-            (false, true) if total >= 110 || (told && total >= 76) => 24,
+            // `model 42 s, 1.9k reasoning`: wording must not change while figures grow.
+            (false, true) if told && total >= 76 => 26,
+            (false, true) if total >= 110 => 24,
             (false, true) => 16,
             (false, false) => 13,
         };

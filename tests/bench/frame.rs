@@ -44,6 +44,7 @@ fn model(n: u32, size: (u16, u16)) -> Model {
             verifier_disabled: false,
             install_only: false,
             task_checksum: None,
+            agent: None,
         };
         let trial = Trial {
             name: format!("{}__{i:07}", name(i)).into(),

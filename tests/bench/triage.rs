@@ -59,6 +59,7 @@ fn trial(i: u32, task: Arc<str>) -> Trial {
         verifier_disabled: false,
         install_only: false,
         task_checksum: None,
+        agent: None,
     };
     Trial {
         name: format!("{task}__{i:07}").into(),

@@ -293,7 +293,7 @@ fn pictures() {
     check_at("trial-evidence", (120, 40), |size| {
         let mut model = open(size);
         press(&mut model, "jvi");
-        press(&mut model, "k\rLL");
+        press(&mut model, "k\rLLL");
         model
     });
 }

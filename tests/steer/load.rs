@@ -158,9 +158,10 @@ fn load() {
         );
         // A build for tests is slower, and keeps more.
         let (frame, idle, full) = if cfg!(debug_assertions) { (1000.0, 150.0, 450.0) } else { (50.0, 60.0, 300.0) };
-        assert!(idle_ms.0 < frame && busy_ms.0 < frame, "{idle_ms:?} {busy_ms:?}");
+        // While all of them print at once it may be later, not by seconds.
+        assert!(idle_ms.0 < frame && busy_ms.0 < 10.0 * frame, "{idle_ms:?} {busy_ms:?}");
         assert!(idle_mib < idle && full_mib < full, "{idle_mib} {full_mib}");
-        assert!(files < 96 + 24 * trials, "{files}");
+        assert!(files < 96 + 16 * trials, "{files}");
         assert!(limit.0 == limit.1.min(65_536), "{limit:?}: the soft limit is raised");
     }
 }

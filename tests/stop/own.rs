@@ -97,7 +97,7 @@ impl Own {
         loop {
             signal("-STOP");
             // A stop reaches every thread before the state says so.
-            while !support::proc::state(self.child.id()).is_some_and(|s| s == 'T') {
+            while support::proc::state(self.child.id()) != Some('T') {
                 std::thread::sleep(Duration::from_millis(1));
             }
             if !half_written(&self.job()) {

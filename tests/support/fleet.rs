@@ -63,6 +63,7 @@ impl T {
             verifier_disabled: false,
             install_only: false,
             task_checksum: Some("00".into()),
+            agent: None,
         }));
         t
     }
@@ -70,6 +71,12 @@ impl T {
     /// With an exception.
     pub fn err(mut self, kind: &str) -> T {
         self.result().exception = Some(Exception { kind: kind.into(), message: "".into() });
+        self
+    }
+
+    /// By this agent, by the result's own word.
+    pub fn agent(mut self, name: &str) -> T {
+        self.result().agent = Some(name.into());
         self
     }
 

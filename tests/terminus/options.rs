@@ -104,3 +104,22 @@ fn point_18_what_is_not_done_is_refused_by_name_before_anything_begins() {
     }
     assert!(!yard.temp.path().join("jobs").exists());
 }
+
+#[test]
+fn with_the_prompts_of_an_installed_harbor_it_is_terminus_2() {
+    let Ok(python) = std::env::var("PILOTHOUSE_HARBOR_PYTHON") else {
+        return support::skipped("PILOTHOUSE_HARBOR_PYTHON names no Python with Harbor");
+    };
+    let unclear = Answer::say("no object");
+    let play = Play::default().task("theirs", [vec![unclear], solved()].concat());
+    let Some(ran) = play.args(&["--ak", "prompt_templates=harbor"]).run() else { return };
+    assert_eq!(ran.end("theirs"), (Some(1.0), None), "{python}: {}", ran.said);
+    assert_eq!(ran.result("theirs")["agent_info"]["name"], "terminus-2");
+    let own = ran.own("theirs");
+    assert_eq!((&own["prompts"]["of"], &own["deviations"]), (&json!("harbor"), &json!([])));
+    assert_eq!(ran.trajectory("theirs")["agent"]["extra"]["pilothouse"]["prompts"], own["prompts"]);
+    // None of it is ours.
+    let ours = ["could not be read", "You work at the terminal"];
+    let all = ran.asked("theirs").iter().map(Asked::last_text).collect::<Vec<_>>().join("\n");
+    assert!(ours.iter().all(|text| !all.contains(text)) && all.contains("keystrokes"), "{all}");
+}

@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn points_43_44_45_places_are_as_tasks_want_them() {
     let who = vec![types(&[("id -un > /tmp/who\n", 0.4)]), done(), done()];
-    let plain = vec![types(&[("echo $0 > /answer; command -v bash tmux asciinema >> /answer\n", 0.4)]), done(), done()];
+    let plain = vec![types(&[("echo found: $0 $(command -v bash tmux asciinema) ';'\n", 0.4)]), done(), done()];
     let steps = [solved(), vec![types(&[("echo 43 > /app/answer\n", 0.3)]), done(), done()]].concat();
     let table = "[[steps]]\nname = \"a\"\n[[steps]]\nname = \"b\"\n";
     let reward = |check: &str| format!("#!/bin/sh\n{check} && r=1 || r=0; echo $r > /logs/verifier/reward.txt\n");
@@ -18,7 +18,6 @@ fn points_43_44_45_places_are_as_tasks_want_them() {
         .file("who/tests/test.sh", &reward("[ \"$(cat /tmp/who)\" = nobody ]"))
         .timed("plain", plain, "[environment]\nallow_internet = false")
         .file("plain/environment/Dockerfile", &format!("FROM tb-base:1\n{rm}\n"))
-        .file("plain/tests/test.sh", &reward("[ \"$(cat /answer)\" = sh ] || [ \"$(cat /answer)\" = -sh ]"))
         .timed("steps", steps, table)
         .file("steps/steps/a/instruction.md", "[tb:steps] Write 42 into /app/answer.\n")
         .file("steps/steps/a/tests/test.sh", &format!("#!/bin/bash\n{CHECK}\n"))
@@ -26,8 +25,12 @@ fn points_43_44_45_places_are_as_tasks_want_them() {
         .file("steps/steps/b/tests/test.sh", &reward("[ \"$(cat /app/answer)\" = 43 ]"));
     let Some(ran) = play.run() else { return };
     assert_eq!(ran.end("who"), (Some(1.0), None), "{}", ran.said);
-    assert_eq!(ran.end("plain"), (Some(1.0), None), "{}", ran.said);
-    // 45: each step has its own conversation, counts and trajectory; by design its own terminal, too.
+    // 43: nothing is installed, and `sh` is enough; it is the tests that need bash.
+    assert_eq!(ran.episodes("plain"), 3, "{}", ran.said);
+    let told = ran.told("plain", 2);
+    assert!(told.contains("found: sh ;") || told.contains("found: -sh ;"), "{told}");
+    assert_ne!(ran.end("plain").1, Some("RuntimeError"));
+    // 45: each step has its own conversation, counts and trajectory.
     let result = ran.result("steps");
     assert_eq!(result["verifier_result"]["rewards"], json!({"reward": 1.0}), "{}", ran.said);
     assert_eq!(ran.lengths("steps"), [1, 3, 5, 1, 3, 5]);

@@ -45,7 +45,6 @@
 //! | sums of the trajectory leave out summaries until its end | they never do | same at the end |
 //! | unknown fields of a command are listed in any order; deep nesting and half surrogate pairs end the trial | in their order; an error for the model, U+FFFD | same otherwise |
 //! | `NaN` as a duration waits for ever or fails | 1.0, with a warning | same otherwise |
-//! | steps of a task share a terminal | each has its own | a step does not see the screen of the one before; what runs in it runs on |
 //!
 //! Kept as it is, since the model sees it: the observation that overflowed is not in the summary; text in
 //! quotes before the object counts; the wait for a command is never cut short.
@@ -265,7 +264,8 @@ impl Terminus {
         let moves = client.options().endpoint.now().moves;
         let mut known = self.served.lock().await;
         match &*known {
-            Some((at, served)) if *at == moves && served.context.is_some() => served.clone(),
+            // One that told nothing at all may have been away.
+            Some((at, served)) if *at == moves && *served != Served::default() => served.clone(),
             _ => {
                 let served = client.served().await;
                 *known = Some((moves, served.clone()));
@@ -357,10 +357,20 @@ impl Terminus {
         })
     }
 
-    /// Opens the terminal, where it is not open.
+    /// Opens the terminal, where it is not open. That of the step before goes on, with another recording,
+    /// where it is the same user's.
     async fn open(&self, stage: &Stage<'_>, during: &'static str) -> Result<(), Raised> {
         let mut desk = stage.desk.terminal().await;
-        if desk.is_some() {
+        let config = &stage.task.config;
+        let spec = SessionSpec {
+            user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
+            workdir: config.environment.workdir.clone(),
+            env: self.shell_env(stage),
+        };
+        if let Some(other) = desk.take_if(|session| *session.spec() != spec) {
+            other.close().await;
+        }
+        if desk.as_ref().is_some_and(|session| session.records() || !self.options.record) {
             return Ok(());
         }
         let recording = match self.options.record {
@@ -372,12 +382,10 @@ impl Terminus {
                 Some(made.map_err(|e| failed(e.to_string()))?.map_err(|e| failed(e.to_string()))?)
             }
         };
-        let config = &stage.task.config;
-        let spec = SessionSpec {
-            user: config.agent_user(stage.task.spec(stage.step)).map(ToString::to_string),
-            workdir: config.environment.workdir.clone(),
-            env: self.shell_env(stage),
-        };
+        if let Some(session) = &*desk {
+            session.record(recording);
+            return Ok(());
+        }
         let opened = Session::open(Arc::clone(stage.environment), spec, recording).await;
         *desk = Some(opened.map_err(|e| of_environment(&e, during))?);
         Ok(())

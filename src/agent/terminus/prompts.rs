@@ -355,8 +355,10 @@ fn pieces(text: &str, parts: &[&str]) -> Vec<Piece> {
 fn python_of(named: Option<PathBuf>, path: Option<std::ffi::OsString>) -> Result<PathBuf, NoPrompts> {
     let odd = |why: String| NoPrompts(clean(&why).into_owned());
     if let Some(python) = named.filter(|p| !p.as_os_str().is_empty()) {
-        return match python.is_file() {
-            true => Ok(python),
+        // Several are separated by colons; the first counts.
+        let first = std::env::split_paths(&python).next().unwrap_or_default();
+        return match first.is_file() {
+            true => Ok(first),
             false => Err(odd(format!("{PYTHON}: {}: there is no such program", python.display()))),
         };
     }

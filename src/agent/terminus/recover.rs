@@ -182,6 +182,7 @@ impl Run<'_> {
         let instruction = self.stage.instruction;
         let history = self.talk.messages().to_vec();
         self.sums.summarized += 1;
+        self.last_summary = Some(self.sums.episodes);
         let number = self.sums.summarized;
         // Steps of the trajectory: the first message, and one for each answer.
         let knows = 1 + history.len().saturating_sub(1) / 2;
@@ -236,7 +237,6 @@ impl Run<'_> {
         self.talk.replace(vec![first, message(Role::User, &wonder), questions]);
         let handoff = prompts.fill("handoff", &[("answers", &answers.content)]);
         self.compacted = Some(Compacted { helpers, handoff: handoff.clone() });
-        self.last_summary = Some(self.sums.episodes);
         Ok(handoff)
     }
 }

@@ -89,6 +89,11 @@ impl Run<'_> {
         self.sums.report(&self.meter.totals(), &self.beside, messages)
     }
 
+    /// The same without the conversation, which only its end has to tell.
+    fn so_far(&self) -> AgentResult {
+        self.sums.report(&self.meter.totals(), &self.beside, None)
+    }
+
     /// Tells what has been used so far, to those who watch and to the trial.
     pub(super) fn account(&mut self) {
         self.sums.notes.extend(self.diary.faults());
@@ -98,7 +103,7 @@ impl Run<'_> {
             work.tokens = tokens;
             work.context = context;
         });
-        self.stage.desk.report(self.result());
+        self.stage.desk.report(self.so_far());
     }
 
     fn context(&self) -> Option<u64> {

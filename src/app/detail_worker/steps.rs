@@ -131,6 +131,10 @@ impl Steps {
             }
             Err(OpenError::Missing) if source.index.is_none() => {
                 source.stamp = None;
+                if let Some(agent) = without_model(dir) {
+                    source.note = Some(format!("no trajectory: the {agent} agent asks no model and writes none"));
+                    return;
+                }
                 let words = if done {
                     "the agent ended before its first episode was complete"
                 } else {
@@ -320,6 +324,14 @@ fn label(source: &Source1) -> String {
         Some(name) => format!("step {name}"),
         None => source.path.rsplit('/').next().unwrap_or_default().to_string(),
     }
+}
+
+/// The trial's agent, where it is one that asks no model.
+fn without_model(dir: &Dir) -> Option<&'static str> {
+    let config = dir.read("config.json", 1 << 20).ok()?;
+    let config: serde_json::Value = serde_json::from_slice(&config.data).ok()?;
+    let name = config.get("agent")?.get("name")?.as_str()?;
+    ["oracle", "nop", "scripted"].into_iter().find(|known| *known == name)
 }
 
 fn same_file(a: Option<Stamp3>, b: Option<Stamp3>) -> bool {

@@ -19,8 +19,8 @@ use crate::harbor::run_config::{AgentConfig, DatasetConfig, EnvironmentConfig, R
 use crate::harbor::write::Claimant;
 
 /// What is said wherever the demo is shown.
-pub const NOTICE: &str = "A bundled job, run on this machine by an agent that types from scripts: no model, \
-                          container or network. Some of its trials fail on purpose.";
+pub const NOTICE: &str = "A bundled job, run here by a scripted agent: no model, container or network. Some of its \
+                          trials fail on purpose.";
 /// Name of the job.
 const NAME: &str = "demo";
 /// Trials at a time.

@@ -120,23 +120,28 @@ fn refusals_have_their_kinds() {
 
 #[test]
 fn words_are_short_masked_and_safe() {
-    let key = Key::new("secret-value-of-the-key").unwrap();
+    let key = crate::model::Key::new("secret-value-of-the-key").unwrap();
+    let headers = [("X-Api-Key", "another-secret"), ("X-Session-ID", "session-1")];
+    let headers = headers.map(|(name, value)| (name.to_string(), value.to_string())).into();
+    let secrets = Secrets::of(Some(&key), &headers);
+    assert_eq!(secrets.scrub("another-secret session-1"), "[masked] session-1");
+    let none = Secrets::default();
     let body = openai("Incorrect API key provided: secret-value-of-the-key.\n\u{1b}[31m sk-abcdefghijk \u{202e}", "x");
-    let words = Refusal::read(body.as_bytes()).words(Some(&key));
+    let words = Refusal::read(body.as_bytes()).words(&secrets);
     assert_eq!(words, "Incorrect API key provided: [masked]. [masked]");
     let hidden = flat("Bearer secret-\u{1b}[1mvalue-of\u{200b}-the-key and sk-\u{202e}abcdefghijk");
-    assert_eq!(Refusal::read(hidden.as_bytes()).words(Some(&key)), "Bearer [masked] and [masked]");
-    let long = Refusal::read("x ".repeat(100_000).as_bytes()).words(None);
+    assert_eq!(Refusal::read(hidden.as_bytes()).words(&secrets), "Bearer [masked] and [masked]");
+    let long = Refusal::read("x ".repeat(100_000).as_bytes()).words(&none);
     assert_eq!(long.chars().count(), WORDS + 1);
     let page = Refusal::read(b"<html><head><title>504 Gateway Time-out</title></head><body>secret</body></html>");
-    assert_eq!(page.words(None), "a web page, “504 Gateway Time-out”");
-    assert_eq!(Refusal::read(r#"{"error":{"message":{"a":1}}}"#.as_bytes()).words(None), r#"{"a":1}"#);
+    assert_eq!(page.words(&none), "a web page, “504 Gateway Time-out”");
+    assert_eq!(Refusal::read(r#"{"error":{"message":{"a":1}}}"#.as_bytes()).words(&none), r#"{"a":1}"#);
     assert_eq!(
-        Refusal::read(r#"{"detail":[{"loc":["body","x"],"msg":"bad"}]}"#.as_bytes()).words(None),
+        Refusal::read(r#"{"detail":[{"loc":["body","x"],"msg":"bad"}]}"#.as_bytes()).words(&none),
         r#"[{"loc":["body","x"],"msg":"bad"}]"#
     );
-    assert_eq!(Refusal::read(b"").words(None), "");
-    assert_eq!(format!("{key:?}"), "Key([masked])");
+    assert_eq!(Refusal::read(b"").words(&none), "");
+    assert_eq!(format!("{key:?} {secrets:?}"), "Key([masked]) Secrets([masked])");
 }
 
 #[test]
