@@ -393,4 +393,5 @@ const LIMITS: &[&str] = &[
 ];
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

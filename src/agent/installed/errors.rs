@@ -124,7 +124,7 @@ pub fn failed(own: &[ErrorRule], command: &str, exit: i64, words: &Words, during
     let Words { first, last, skipped } = words;
     let printed = match first.is_empty() {
         true => shortened(last.trim_end()),
-        false => between(first, last.trim_end(), first.chars().count() + last.chars().count(), *skipped),
+        false => between(first, last.trim_end(), first.chars().count() + last.trim_end().chars().count(), *skipped),
     };
     let command = shortened(command.trim());
     let message = format!("Command failed (exit {exit}): {command}\nstdout: {printed}\nstderr: None");

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn values_come_through_whatever_is_in_them() {
-        let odd = "a 'b' \"$HOME\" `id` \\ \u{1b}[31m\nsecond line é \0!";
+        let odd = "a 'b' \"$HOME\" `id` \\ \u{1b}c\nsecond line é \0!";
         let variables = vec![("model".to_string(), odd.to_string())];
         let script = "printf '%s|' \"$model\" \"$instruction\"; sh -c 'printf %s \"$model\"'";
         let (code, text) = sh(&with_variables(&variables, Some((odd, "/x")), script), None);
