@@ -10,7 +10,7 @@
 //! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
 //! | [`terminal`] | the agent's terminal in a trial: keys, screen, what is new, recording | `job`, `harbor`, `cast`, `environment` |
 //! | [`model`] | the model as an agent asks it: chat completions, what can go wrong by kind, retries, the endpoint | `job` |
-//! | [`agent`] | who works in a trial: oracle, nop, scripted | `job`, `harbor`, `environment`, `terminal`, `model` |
+//! | [`agent`] | who works in a trial: oracle, nop, scripted, terminus, programs described by a file | `job`, `harbor`, `environment`, `terminal`, `model` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
