@@ -27,7 +27,7 @@ const CONFIGS: &[(&str, &str)] = &[
     ("metrics: [{type: max}]", "metrics[0]: max"),
     ("metrics: [{kwargs: {a: 1}}]", "metrics[0]: mean"),
     ("agents: []", "agents: []"),
-    ("agents: [{name: terminus-2}]", "agents[0].name: terminus-2"),
+    ("agents: [{name: claude-code}]", "agents[0].name: claude-code"),
     ("agents: [{}, {name: 'a:B'}]", "agents[1].name: a:B"),
     ("agents: [{import_path: 'a:B'}]", "agents[0].import_path"),
     ("agents: [{base_url: 'http://h'}]", "agents[0].base_url"),
