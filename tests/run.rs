@@ -100,7 +100,8 @@ fn what_can_not_be_run_is_refused_by_name_before_anything_is_made() {
         assert!(!yard.dir().exists(), "{args:?}");
     };
     refused(&[], &["task many: 2 GPUs", "-x NAME"]);
-    refused(&["-i", "t", "-a", "terminus-2"], &["terminus-2", "harbor"]);
+    refused(&["-i", "t", "-a", "claude-code"], &["claude-code", "harbor"]);
+    refused(&["-i", "t", "-a", "terminus-2"], &["model"]);
     refused(&["-i", "t", "--skill", "x"], &["--skill", "harbor"]);
     refused(&["-i", "nothing*"], &["nothing*", "many", "t"]);
     refused(&["-i", "t", "-c", "no.yaml"], &["no.yaml"]);
