@@ -216,6 +216,8 @@ fn what_will_happen_is_explained_beforehand_and_nothing_is_touched() {
     until("four results", || standing(&yard).len() >= 4);
     running.signal(Signal::KILL);
     running.wait();
+    // What it had started writes its last words; then nobody writes.
+    until("its processes have ended", || yard.processes().is_empty());
     let before: Vec<_> = walk(&yard.dir());
     let (kept, all) = (standing(&yard).len(), yard.results().len());
     let mut dry = yard.spawn(&yard.resume(&["--dry-run"]), "dry");
