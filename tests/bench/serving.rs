@@ -11,7 +11,7 @@ use pilothouse::serving::LineKind;
 use pilothouse::serving::line::{Reader, fields};
 
 const AIM: Duration = Duration::from_secs(1);
-const BUSY: Duration = Duration::from_secs(4);
+const BUSY: Duration = Duration::from_secs(if cfg!(debug_assertions) { 100 } else { 4 });
 
 /// Lines as servers print them, each another moment and another load.
 fn log(count: usize, line: impl Fn(usize) -> String) -> Vec<String> {
