@@ -336,12 +336,12 @@ fn without_a_container_scripts_end_as_their_tasks_judge() {
         {"keys": "42\n", "wait": 0.2},
         {"keys": "C-d", "wait": 0.4},
         {"keys": "sleep 100\n", "wait": 0.4, "episode": 2},
-        {"keys": "C-c", "wait": 0.4},
-        {"keys": "mv draft answer; echo \"$APP_DIR\" > where; printf '\\e[1m\u4efb done\\e[m;'\n", "wait": 0.6}
+        {"keys": "C-c", "wait": 1},
+        {"keys": "mv draft answer; echo \"$APP_DIR\" > where; printf '\\e[1m\u4efb done\\e[m;'\n", "wait": 2}
     ]"#;
     let dying = r#"[
         {"keys": "echo before; kill -9 $$\n", "wait": 1},
-        {"keys": "echo 42 > answer; echo after\n", "wait": 0.6, "episode": 1}
+        {"keys": "echo 42 > answer; echo after\n", "wait": 2, "episode": 1}
     ]"#;
     let late = r#"[{"keys": "echo 42 > answer; (sleep 2; echo kept > \"$LOGS_DIR/artifacts/late\") & setsid sleep 999 & echo $! > \"$LOGS_DIR/agent/pid\"\n", "wait": 0.5},
                    {"keys": "sleep 100\n", "wait": 60, "episode": 1}, {"keys": "echo never\n"}]"#;
