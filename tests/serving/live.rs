@@ -249,6 +249,11 @@ fn a_server_that_takes_connections_and_never_answers_is_seen_and_the_keys_go_on(
     println!("seen after {:?}", began.elapsed());
     stage.pty.send("2");
     stage.sees("the view", SOON, |text| text.contains("Diagnoses"));
+    // The command that is told runs beside the screen.
+    let began = Instant::now();
+    while stage.told().is_empty() && began.elapsed() < SOON {
+        std::thread::sleep(Duration::from_millis(50));
+    }
     assert_eq!(stage.told().len(), 1, "{:?}", stage.told());
     fake.unhang();
     stage.pty.send("1");
