@@ -4,7 +4,7 @@
     tests/serving/real_usage.py --dir DIR [--port N] [--program pilothouse]
 
 Not part of the test suite: the engine is that of `real_vllm.py` beside this file (5 GB in DIR, kept). Its model is
-random weights, so that no answer makes sense: an agent of five turns has five answers that can not be read. One
+random weights, so that no answer makes sense: an agent of at most five turns has answers that can not be read. One
 job each of: streamed and not, answers that end at a stop word and answers that are cut at their longest length.
 The tokens in the trial's result, those of cut and failed calls included, are compared with how far the server's
 own counters went up, which they must equal to the token. Wants no Docker: the trial is a local one.
@@ -80,7 +80,8 @@ def play(program, url, name, options):
         ours, episodes, exception = reported(here / "jobs" / name)
         after = counted(url)
         theirs = {what: after[what] - before[what] for what in COUNTERS}
-        good = ours == theirs and episodes == 5
+        # An agent whose answers are cut again and again may give up before its turns are over.
+        good = ours == theirs and 1 <= episodes <= 5
         say(f"{'ok   ' if good else 'WRONG'} {name}: {episodes} episodes, reported {ours}, counted {theirs}"
             + (f", {exception['exception_type']}" if exception else ""))
         return good
