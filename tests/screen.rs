@@ -5,6 +5,8 @@
 #[path = "support/fleet.rs"]
 #[allow(dead_code)]
 mod build;
+#[path = "screen/jobs.rs"]
+mod all_jobs;
 #[path = "screen/now.rs"]
 mod now;
 #[path = "screen/requeue.rs"]

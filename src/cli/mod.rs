@@ -9,8 +9,10 @@ pub mod ctl;
 pub mod demo;
 pub mod desk;
 pub mod endpoint;
+pub mod jobs;
 pub mod load;
 pub mod log;
+pub mod remembered;
 pub mod replay;
 pub mod report;
 pub mod requeue;
@@ -102,6 +104,8 @@ pub enum Command {
     Run(Box<run::Run>),
     /// Show job directories on the screen, live
     Attach(attach::Attach),
+    /// List all jobs below directories: state, progress, score, owner
+    Jobs(jobs::JobsArgs),
     /// Print how one or several jobs stand
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
@@ -152,6 +156,7 @@ pub fn main(cli: Cli) -> u8 {
     match cli.command {
         Command::Run(args) => run::run(&args, &cli.common),
         Command::Attach(args) => attach::run(&args, &cli.common),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
         Command::Triage(args) => triage::run(&args),

@@ -15,6 +15,7 @@
 //! | `poll` | how often to look where events can not be believed |
 //! | [`fstype`] | whether they can |
 //! | [`owner`] | the process that works on a job |
+//! | [`roster`] | all jobs below some directories, from their own files, each root on a thread of its own |
 
 pub mod discover;
 mod evidence;
@@ -25,6 +26,7 @@ pub mod owner;
 mod poll;
 mod probe;
 mod roots;
+pub mod roster;
 mod scan;
 mod watch;
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::roster::Standing;
 use super::settings::Settings;
 use super::time::Stamp;
 use super::trial::Problem;
@@ -92,6 +93,9 @@ pub struct JobSummary {
     /// Mean reward as Harbor states it, per evals key: the metric `reward`, else `mean`, else the
     /// only one.
     pub means: BTreeMap<Arc<str>, f64>,
+    /// Passed and graded as Harbor lists them by trial name, each name once: the reward `reward`, else the
+    /// only one. None where it lists none.
+    pub standing: Option<Standing>,
 }
 
 /// What `config.json`, `lock.json` and `result.json` of a job say.

@@ -94,7 +94,8 @@ pub struct Job {
 }
 
 impl Job {
-    fn new(key: JobKey, facts: JobFacts) -> Job {
+    /// A job of which nothing but this is known.
+    pub fn new(key: JobKey, facts: JobFacts) -> Job {
         Job {
             key,
             facts,

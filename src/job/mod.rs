@@ -14,6 +14,7 @@ pub mod outcome;
 mod overlay;
 pub mod phase;
 pub mod policy;
+pub mod roster;
 pub mod scores;
 pub mod settings;
 pub mod slots;
