@@ -2,11 +2,11 @@
 //! times. The trial view has its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
+#[path = "screen/jobs.rs"]
+mod all_jobs;
 #[path = "support/fleet.rs"]
 #[allow(dead_code)]
 mod build;
-#[path = "screen/jobs.rs"]
-mod all_jobs;
 #[path = "screen/now.rs"]
 mod now;
 #[path = "screen/requeue.rs"]

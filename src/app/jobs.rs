@@ -14,7 +14,7 @@ use super::model::{Model, View};
 use super::overlay::{Choice, Item, Menu, Overlay, PromptKind};
 use super::table::Table;
 use super::update::{self, notice};
-use crate::job::roster::{self, Entry, Filter, Order, Roster, RosterEvent};
+use crate::job::roster::{self, Entry, Filter, Order, RootState, Roster, RosterEvent};
 use crate::job::{JobKey, Stamp, time};
 use crate::serving::Severity;
 
@@ -154,7 +154,7 @@ pub fn refresh(model: &mut Model) {
         let mut entry = Entry::of(job, &dir, state.clone(), true);
         if let Some(known) = model.jobs.roster.jobs.get(&dir) {
             entry.root.clone_from(&known.root);
-            entry.unasked.clone_from(&known.unasked);
+            entry.rerun.clone_from(&known.rerun);
             if let (Some(owner), Some(known)) = (&mut entry.owner, &known.owner) {
                 owner.host.clone_from(&known.host);
             }
@@ -186,13 +186,13 @@ pub fn refresh(model: &mut Model) {
 /// What other jobs are busy with that nobody asked for needs somebody here, too.
 pub(super) fn attention(model: &mut Model) {
     let own: Vec<PathBuf> = model.fleet.jobs().iter().map(|job| model.jobs.real(&job.facts.dir)).collect();
-    for entry in model.jobs.roster.jobs.values().filter(|e| e.unasked.is_some() && !own.contains(&e.dir)) {
-        let text = entry.unasked.as_ref().map(|u| u.message.clone()).unwrap_or_default();
-        model.derived.attention.push(Attention {
-            id: format!("unasked {}", entry.dir.display()),
-            kind: "unasked".to_string(),
+    for entry in model.jobs.roster.jobs.values().filter(|e| e.rerun.is_some() && !own.contains(&e.dir)) {
+        let text = entry.rerun.as_ref().map(|r| r.message.clone()).unwrap_or_default();
+        model.derived.of_jobs.push(Attention {
+            id: format!("rerun {}", entry.dir.display()),
+            kind: "rerun".to_string(),
             severity: Severity::Error,
-            text: format!("{}: {text}", entry.name),
+            text: format!("{}: {text}", entry.label()),
             target: None,
             serving: None,
         });
@@ -201,7 +201,13 @@ pub(super) fn attention(model: &mut Model) {
 
 /// Takes in news of other jobs.
 pub fn heard(model: &mut Model, events: Vec<RosterEvent>) -> Vec<Effect> {
+    let alarms = |model: &Model| model.jobs.roster.jobs.values().filter(|e| e.rerun.is_some()).count();
+    let before = alarms(model);
     events.into_iter().for_each(|event| model.jobs.roster.apply(event));
+    if alarms(model) != before {
+        // What needs somebody is told anew.
+        model.built = u64::MAX;
+    }
     Vec::new()
 }
 
@@ -237,10 +243,14 @@ pub fn remember(model: &mut Model) -> Option<Effect> {
         Some(before) => *before == memory,
         None => {
             let kept = &model.jobs.kept;
-            let list = |(job, list): (&String, &ListMemory)| kept.trials.get(job).map_or(*list == ListMemory::default(), |k| k == list);
-            let usual = |sort: &String| if sort.is_empty() { Order::default().word().to_string() } else { sort.clone() };
+            let list = |(job, list): (&String, &ListMemory)| {
+                kept.trials.get(job).map_or(*list == ListMemory::default(), |k| k == list)
+            };
+            let usual =
+                |sort: &String| if sort.is_empty() { Order::default().word().to_string() } else { sort.clone() };
             let jobs = ListMemory { sort: usual(&kept.jobs.sort), ..kept.jobs.clone() };
-            let trials = (kept.trials_sort.0.is_empty() && memory.trials_sort == Table::default().memory()) || kept.trials_sort == memory.trials_sort;
+            let trials = (kept.trials_sort.0.is_empty() && memory.trials_sort == Table::default().memory())
+                || kept.trials_sort == memory.trials_sort;
             jobs == memory.jobs && trials && memory.trials.iter().all(list)
         }
     };
@@ -270,18 +280,16 @@ pub fn act(model: &mut Model, action: Action, page: usize) -> Vec<Effect> {
         }
         Action::Open => return open(model),
         Action::OpenMarked => return open_marked(model),
-        Action::Mark => {
-            match model.jobs.entry().map(|e| e.dir.clone()) {
-                Some(dir) => {
-                    if !model.jobs.marks.remove(&dir) {
-                        model.jobs.marks.insert(dir);
-                    }
-                    let next = model.jobs.position().unwrap_or(0) + 1;
-                    model.jobs.go(next);
+        Action::Mark => match model.jobs.entry().map(|e| e.dir.clone()) {
+            Some(dir) => {
+                if !model.jobs.marks.remove(&dir) {
+                    model.jobs.marks.insert(dir);
                 }
-                None => notice(model, "no job is selected here"),
+                let next = model.jobs.position().unwrap_or(0) + 1;
+                model.jobs.go(next);
             }
-        }
+            None => notice(model, "no job is selected here"),
+        },
         Action::Filter => {
             let input = Input::new(&model.jobs.filter_text);
             model.overlay = Some(Overlay::Prompt(PromptKind::JobsFilter, input, None));
@@ -379,7 +387,8 @@ fn forget_menu(model: &mut Model) {
     let item = |root: &PathBuf| {
         let n = jobs.roster.jobs.values().filter(|e| e.root == *root).count();
         let line = jobs.roster.roots.iter().find(|r| r.path == *root);
-        let wrong = line.and_then(|line| line.needs(model.now));
+        let gone = line.filter(|line| line.state == RootState::Gone).map(|_| "no such directory".to_string());
+        let wrong = line.and_then(|line| line.needs(model.now)).or(gone);
         Item {
             label: root.display().to_string(),
             detail: wrong.unwrap_or_else(|| format!("{n} job{}", if n == 1 { "" } else { "s" })),

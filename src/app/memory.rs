@@ -107,7 +107,8 @@ pub fn settled(model: &mut Model, key: JobKey) {
     let Some(job) = model.fleet.job(key) else { return };
     let Some(kept) = model.jobs.kept.trials.get(&key_of(job)) else { return };
     let there = |name: &&String| job.trials.contains_key(name.as_str());
-    let marks: Vec<TrialKey> = kept.marks.iter().filter(there).map(|n| TrialKey { job: key, trial: n.as_str().into() }).collect();
+    let marks: Vec<TrialKey> =
+        kept.marks.iter().filter(there).map(|n| TrialKey { job: key, trial: n.as_str().into() }).collect();
     let filter = kept.filter.clone();
     model.marked.extend(marks);
     // What the operator typed meanwhile is newer.

@@ -112,7 +112,8 @@ pub async fn run(
     input: &mut Receiver<Input>,
     wiring: Wiring,
 ) -> Result<Left, TtyError> {
-    let Wiring { jobs: mut news_of_jobs, watch, follow, first, keep, mut leave, steering, mut serving, serve, notify } = wiring;
+    let Wiring { jobs: mut news_of_jobs, watch, follow, first, keep, mut leave, steering, mut serving, serve, notify } =
+        wiring;
     let (helm, mut news) = steering.map(|s| (s.helm, s.news)).unzip();
     let (reply_tx, mut replies) = channel::<Msg>(64);
     let mut signals = Signals::new().map_err(TtyError::Setup)?;

@@ -20,7 +20,7 @@ use crate::app::derived::Counting;
 use crate::app::helm::{Helm, Side};
 use crate::app::model::View;
 use crate::app::runtime::{Left, Steering};
-use crate::follow::discover::trial_in_job;
+use crate::follow::discover::{DirKind, kind, trial_in_job};
 use crate::follow::{Control, Follower, Options};
 use crate::job::{AlarmLimits, JobEvent, Stamp, time};
 use crate::tty::TtyError;
@@ -91,8 +91,10 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         return super::USAGE;
     }
     if args.dirs.is_empty() && (remembered::roots().is_empty() || !std::io::stdout().is_terminal()) {
-        super::complain("no directory is given, and none is remembered: pilothouse attach DIR, with a job dir or the \
-                         directory above job dirs");
+        super::complain(
+            "no directory is given, and none is remembered: pilothouse attach DIR, with a job dir or the \
+                         directory above job dirs",
+        );
         return super::USAGE;
     }
     if !std::io::stdout().is_terminal() {
@@ -115,13 +117,14 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
             return super::USAGE;
         }
     };
-    let named: Vec<PathBuf> = args
-        .dirs
-        .iter()
-        .map(|dir| remembered::real(&trial_in_job(dir).map_or_else(|| dir.clone(), |(job, _)| job)))
-        .collect();
-    if let Err(why) = remembered::remember(&named) {
-        tracing::warn!(why, "what is attached is not remembered");
+    for dir in &args.dirs {
+        let job = trial_in_job(dir).map(|(job, _)| job);
+        let is_job = job.is_some() || kind(dir).is_ok_and(|kind| kind == DirKind::Job);
+        let real = [remembered::real(&job.unwrap_or_else(|| dir.clone()))];
+        let kept = if is_job { remembered::attached(&real) } else { remembered::remember(&real) };
+        if let Err(why) = kept {
+            tracing::warn!(why, "what is attached is not remembered");
+        }
     }
     let mut console = match screen::Console::open(common) {
         Ok(console) => console,
@@ -140,11 +143,7 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
 }
 
 /// One screen after another: what is opened from the list of jobs has one of its own.
-fn screens(
-    args: &Attach,
-    servers: Servers,
-    console: &mut screen::Console,
-) -> Result<Result<Left, TtyError>, String> {
+fn screens(args: &Attach, servers: Servers, console: &mut screen::Console) -> Result<Result<Left, TtyError>, String> {
     let (mut args, mut servers) = (args.clone(), servers);
     let mut from_list = args.dirs.is_empty();
     loop {
@@ -153,7 +152,8 @@ fn screens(
             return Ok(left);
         }
         // The servers and the deadline that were named belong to the jobs that were.
-        let serving = ServingArgs { no_bell: args.serving.no_bell, notify: args.serving.notify, ..ServingArgs::default() };
+        let serving =
+            ServingArgs { no_bell: args.serving.no_bell, notify: args.serving.notify, ..ServingArgs::default() };
         args = Attach { dirs: std::mem::take(&mut console.next), how: None, deadline: None, serving, ..args };
         servers = args.serving.prepare()?;
         from_list = true;

@@ -7,8 +7,8 @@ use clap::Args;
 
 use super::{FINE, NEEDS_PERSON, USAGE, load, remembered};
 use crate::follow::roster;
-use crate::job::roster::{Filter, Order, Roster, RosterEvent, compare};
 use crate::job::Stamp;
+use crate::job::roster::{Filter, Order, RootState, Roster, RosterEvent, compare};
 use crate::report::jobs;
 
 /// List all jobs below directories: state, progress, score, owner, last write.
@@ -68,7 +68,9 @@ pub fn run(args: &JobsArgs) -> u8 {
     }
     let roots = if given.is_empty() { remembered::roots() } else { given.clone() };
     if roots.is_empty() {
-        return complain("no directory is given or remembered: pilothouse jobs DIR, with the directory above job dirs".into());
+        return complain(
+            "no directory is given or remembered: pilothouse jobs DIR, with the directory above job dirs".into(),
+        );
     }
     if roots.len() > roster::MAX_ROOTS {
         return complain(format!("{} directories, more than {}", roots.len(), roster::MAX_ROOTS));
@@ -80,7 +82,7 @@ pub fn run(args: &JobsArgs) -> u8 {
     roster::once(&roots, args.exact, Duration::from_secs_f64(args.wait), |event| roster.apply(event));
     if !given.is_empty() && !args.no_remember {
         // A directory that is not there may be a word mistyped.
-        let read = roster.roots.iter().filter(|r| !matches!(r.state, crate::job::roster::RootState::Failed(_)));
+        let read = roster.roots.iter().filter(|r| !matches!(r.state, RootState::Gone | RootState::Failed(_)));
         let read: Vec<PathBuf> = read.map(|r| r.path.clone()).collect();
         if let Err(why) = remembered::remember(&read) {
             load::complain("jobs", &[format!("not remembered: {why}")]);
@@ -89,7 +91,7 @@ pub fn run(args: &JobsArgs) -> u8 {
     let mut list: Vec<_> = roster.jobs.values().filter(|e| filter.matches(e, false)).cloned().collect();
     list.sort_by(|a, b| compare(args.sort, a, b));
     let now = Stamp::now();
-    let report = jobs::Report { roster: &roster, list: &list, now };
+    let report = jobs::Report { roster: &roster, list: &list, named: !given.is_empty(), now };
     load::print(&if args.json { report.json() } else { report.plain() });
     if report.attention().is_empty() { FINE } else { NEEDS_PERSON }
 }

@@ -25,6 +25,8 @@ const LOCK: &str = "screens.lock";
 const CAP: u64 = 16 << 20;
 /// Jobs of which marks and filter are kept: the latest ones.
 const JOBS: usize = 500;
+/// Job dirs that are remembered for having been attached.
+const ATTACHED: usize = 24;
 /// The longest wait for another writer, and of a screen that is left for what it keeps.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -59,8 +61,10 @@ impl PathJson {
 #[serde(default)]
 struct Kept {
     schema_version: u32,
-    /// Directories of jobs, the latest last.
+    /// Directories of jobs that somebody named as such, the latest last.
     roots: Vec<PathJson>,
+    /// Job dirs that were attached, the latest last.
+    attached: Vec<PathJson>,
     jobs: ListMemory,
     trials_sort: (String, bool),
     /// By job, the latest last.
@@ -103,9 +107,34 @@ fn lock(state: &Path) -> Result<File, String> {
     }
 }
 
+impl Kept {
+    fn all(&self) -> Vec<PathBuf> {
+        self.roots.iter().chain(&self.attached).map(PathJson::path).collect()
+    }
+}
+
 /// The directories that are remembered.
 pub fn roots() -> Vec<PathBuf> {
-    super::state_dir().map(|state| read(&state).roots.iter().map(PathJson::path).collect()).unwrap_or_default()
+    super::state_dir().map(|state| read(&state).all()).unwrap_or_default()
+}
+
+/// Remembers job dirs that are attached, where nothing above them is remembered; the oldest go.
+///
+/// # Errors
+/// Why they are not, in words.
+pub fn attached(dirs: &[PathBuf]) -> Result<(), String> {
+    let Some(state) = super::state_dir() else { return Err("there is no state dir".to_string()) };
+    change(&state, |kept| {
+        for dir in dirs {
+            if !kept.roots.iter().any(|root| dir.starts_with(root.path())) {
+                let one = PathJson::of(dir);
+                kept.attached.retain(|known| *known != one);
+                kept.attached.push(one);
+            }
+        }
+        let more = kept.attached.len().saturating_sub(ATTACHED);
+        kept.attached.drain(..more);
+    })
 }
 
 /// Remembers these, too; the oldest go when there are too many.
@@ -121,8 +150,10 @@ pub fn remember(dirs: &[PathBuf]) -> Result<(), String> {
                 kept.roots.push(one);
             }
         }
-        let more = kept.roots.len().saturating_sub(MAX_ROOTS);
+        let more = kept.roots.len().saturating_sub(MAX_ROOTS - ATTACHED);
         kept.roots.drain(..more);
+        let covered = |one: &PathJson| dirs.iter().any(|dir| one.path().starts_with(dir));
+        kept.attached.retain(|one| !covered(one));
     })
 }
 
@@ -134,14 +165,16 @@ pub fn forget(dirs: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let Some(state) = super::state_dir() else { return Err("there is no state dir".to_string()) };
     let mut gone = Vec::new();
     change(&state, |kept| {
-        kept.roots.retain(|root| {
-            let path = root.path();
-            let goes = dirs.contains(&path);
-            if goes {
-                gone.push(path);
-            }
-            !goes
-        });
+        for list in [&mut kept.roots, &mut kept.attached] {
+            list.retain(|root| {
+                let path = root.path();
+                let goes = dirs.contains(&path);
+                if goes {
+                    gone.push(path);
+                }
+                !goes
+            });
+        }
     })?;
     Ok(gone)
 }
@@ -172,12 +205,11 @@ fn plain(path: &Path) -> PathBuf {
 
 /// Tells a screen what was kept. `dirs` are what it shows, as they were named.
 pub fn prepare(model: &mut Model, dirs: &[PathBuf]) {
-    model.jobs.places =
-        (std::env::current_dir().unwrap_or_default(), std::env::var_os("HOME").map(PathBuf::from));
+    model.jobs.places = (std::env::current_dir().unwrap_or_default(), std::env::var_os("HOME").map(PathBuf::from));
     model.jobs.real = dirs.iter().map(|dir| (dir.clone(), real(dir))).collect();
     if let Some(state) = super::state_dir() {
         let kept = read(&state);
-        model.jobs.roots = kept.roots.iter().map(PathJson::path).collect();
+        model.jobs.roots = kept.all();
         let memory =
             Memory { jobs: kept.jobs, trials_sort: kept.trials_sort, trials: kept.trials.into_iter().collect() };
         crate::app::memory::restore(model, memory);

@@ -301,7 +301,7 @@ impl Root {
             }
             Err(error) => {
                 self.next = Instant::now() + self.pace.open.max(Duration::from_secs(5));
-                RootState::Failed(failed(&error))
+                failed(&error)
             }
         };
         let left_out = self.walk.left_out();
@@ -372,14 +372,12 @@ impl Root {
 }
 
 /// Why a root can not be read, with what to do.
-fn failed(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "no such directory (any more)".to_string(),
-        std::io::ErrorKind::PermissionDenied => {
-            "permission denied: run as its owner or have it readable".to_string()
-        }
+fn failed(error: &std::io::Error) -> RootState {
+    RootState::Failed(match error.kind() {
+        std::io::ErrorKind::NotFound => return RootState::Gone,
+        std::io::ErrorKind::PermissionDenied => "permission denied: run as its owner or have it readable".to_string(),
         _ => errno_words(error),
-    }
+    })
 }
 
 /// News on their way.

@@ -43,12 +43,16 @@ pub struct Standing {
     pub at_least: bool,
 }
 
-/// What somebody is busy with who was asked for something else.
+/// A job that is busy with what nobody asked for: trials that have a score already run again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unasked {
-    /// Trials.
-    pub count: u64,
-    /// What, in words.
+pub struct RerunLine {
+    /// Its trials that have a score already.
+    pub scored: u64,
+    /// Of those the solved ones.
+    pub solved: u64,
+    /// Of those with a score, the ones that run again, or have.
+    pub begun: u64,
+    /// What happens, with the next step.
     pub message: String,
 }
 
@@ -92,7 +96,7 @@ pub struct Entry {
     /// Datasets.
     pub datasets: Vec<Arc<str>>,
     /// What it is busy with that nobody asked for.
-    pub unasked: Option<Unasked>,
+    pub rerun: Option<RerunLine>,
     /// What is wrong with its files.
     pub problems: Vec<Problem>,
 }
@@ -137,9 +141,14 @@ impl Entry {
             agents: facts.agents.clone(),
             models: facts.models.clone(),
             datasets: facts.datasets.clone(),
-            unasked: None,
+            rerun: None,
             problems: facts.problems.iter().take(PROBLEMS).cloned().collect(),
         }
+    }
+
+    /// What it is called in a list: the name of its directory, which tells copies apart.
+    pub fn label(&self) -> std::borrow::Cow<'_, str> {
+        self.dir.file_name().map_or(std::borrow::Cow::Borrowed(&*self.name), |name| name.to_string_lossy())
     }
 
     /// True where the job's own result says nothing, or nothing that can be: more ended than planned.
@@ -161,8 +170,8 @@ impl Entry {
 
     /// Why it needs a person; None when it does not.
     pub fn needs(&self, now: Stamp) -> Option<(&'static str, String)> {
-        if let Some(unasked) = &self.unasked {
-            return Some(("unasked", unasked.message.clone()));
+        if let Some(rerun) = &self.rerun {
+            return Some(("rerun", rerun.message.clone()));
         }
         let fresh = self.last_write.is_some_and(|at| time::age(at, now) < FRESH);
         match self.state.kind {
@@ -190,6 +199,8 @@ pub enum RootState {
     Reading,
     /// It was, at this time.
     Read(Stamp),
+    /// It is not there (any more).
+    Gone,
     /// It can not be: why.
     Failed(String),
 }
@@ -361,7 +372,7 @@ impl Order {
 /// What needs somebody first, then what is at work, then what is over.
 fn rank(entry: &Entry) -> u8 {
     match entry.state.kind {
-        _ if entry.unasked.is_some() => 0,
+        _ if entry.rerun.is_some() => 0,
         StateKind::Unreachable => 1,
         StateKind::Running => 2,
         StateKind::Reading => 3,
@@ -386,7 +397,7 @@ pub fn compare(order: Order, a: &Entry, b: &Entry) -> Ordering {
     let by = match order {
         Order::State => rank(a).cmp(&rank(b)),
         Order::LastWrite => Ordering::Equal,
-        Order::Name => a.name.cmp(&b.name),
+        Order::Name => a.label().cmp(&b.label()),
         Order::Progress => down(progress(a), progress(b)),
         Order::Raw => down(raw(a), raw(b)),
         Order::Owner => {
@@ -483,7 +494,7 @@ impl Term {
             Some(Field::Model) => any(&entry.models),
             Some(Field::Dataset) => any(&entry.datasets),
             Some(Field::Owner) => owner(),
-            Some(Field::Name) => has(&entry.name),
+            Some(Field::Name) => has(&entry.name) || has(&entry.label()),
             Some(Field::Marked) => marked,
             None => {
                 has(&entry.name)
@@ -517,7 +528,17 @@ mod tests {
     fn filters_know_states_by_both_words() {
         let stale = entry("old", StateKind::Dead);
         let hits = |text: &str| Filter::parse(text).unwrap().matches(&stale, true);
-        for text in ["", "old", "state:stale", "state:dead", "model:big_27b", "!state:running", "marked", "owner:none", "model:"] {
+        for text in [
+            "",
+            "old",
+            "state:stale",
+            "state:dead",
+            "model:big_27b",
+            "!state:running",
+            "marked",
+            "owner:none",
+            "model:",
+        ] {
             assert!(hits(text), "{text}");
         }
         for text in ["new", "state:running", "!old", "!marked", "owner:harbor"] {
@@ -531,7 +552,7 @@ mod tests {
     #[test]
     fn what_needs_somebody_stands_first_and_unknown_last() {
         let mut odd = entry("odd", StateKind::Running);
-        odd.unasked = Some(Unasked { count: 3, message: "3 solved tasks run again".into() });
+        odd.rerun = Some(RerunLine { scored: 3, solved: 3, begun: 1, message: "3 solved tasks run again".into() });
         let (run, done) = (entry("run", StateKind::Running), entry("done", StateKind::Finished));
         let mut all = [done, run, odd];
         all.sort_by(|a, b| compare(Order::State, a, b));

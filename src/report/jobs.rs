@@ -4,15 +4,15 @@
 //!
 //! | key | what |
 //! |---|---|
-//! | `roots[]` | `path`, `state` (`read`, `failed`, `silent`: it does not answer), `why` in words or null, `file_system`, `jobs` found in it, `left_out` in words or null |
+//! | `roots[]` | `path`, `state` (`read`, `gone`, `failed`, `silent`: it does not answer), `why` in words or null, `file_system`, `jobs` found in it, `left_out` in words or null |
 //! | `jobs[]` | in the order asked for: `dir`, `root`, `job_name`, `job_id`, `layout`, `harness`, `state` (`running`, `finished`, `stopped early`, `stale`, `reading`, `unreachable`), `state_evidence`, `state_inferred`, `last_write` (UTC) and `age_s` of it, `created`, `agents`, `models`, `datasets` |
 //! | … `progress` | `done` (trials that ended), `planned`; null is unknown |
 //! | … `scores` | `raw` and `graded`: `numerator`, `denominator`, `value` (null for denominator 0 or unknown); null when no file says them |
 //! | … `figures` | `trials`: read from the trials; `result`: as the job's own result.json says; `result, at least`: which leaves out rewards of some trials that ended with an exception |
 //! | … `owner` | `harness`, `pid`, `command`, `host` (null: this host); null when nobody is seen |
-//! | … `unasked` | `count` and `message` of trials that it runs though nobody asked for them; null |
+//! | … `rerun` | `scored`, `solved`, `begun` and `message` where it runs trials again that have a score already, which nobody asked for; null |
 //! | … `problems[]` | `kind`, `path`, `message` |
-//! | `attention[]` | what needs a person: `kind` (`unasked`, `dead`, `unreachable`, `root`), `path`, `message` |
+//! | `attention[]` | what needs a person: `kind` (`rerun`, `dead`, `unreachable`, `root`), `path`, `message` |
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub struct Report<'a> {
     pub roster: &'a Roster,
     /// The jobs to print, in order.
     pub list: &'a [Arc<Entry>],
+    /// The roots were named by the operator, just now: one that is not there is a mistake.
+    pub named: bool,
     /// When it is told.
     pub now: Stamp,
 }
@@ -38,7 +40,7 @@ pub struct Report<'a> {
 /// One thing that needs a person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// `unasked`, `dead`, `unreachable`, `root`.
+    /// `rerun`, `dead`, `unreachable`, `root`.
     pub kind: &'static str,
     /// The job dir or root.
     pub path: PathBuf,
@@ -49,9 +51,7 @@ pub struct Need {
 impl Report<'_> {
     /// What needs a person: roots first.
     pub fn attention(&self) -> Vec<Need> {
-        let root = |r: &RootLine| {
-            Some(Need { kind: "root", path: r.path.clone(), message: self.wrong(r)? })
-        };
+        let root = |r: &RootLine| Some(Need { kind: "root", path: r.path.clone(), message: self.wrong(r)? });
         let job = |e: &Arc<Entry>| {
             let (kind, message) = e.needs(self.now)?;
             Some(Need { kind, path: e.dir.clone(), message })
@@ -65,21 +65,26 @@ impl Report<'_> {
             let words = time::words(time::age(since, self.now).as_secs_f64());
             format!("does not answer for {words}: what is listed of it may be a part")
         });
-        silent.or_else(|| root.needs(self.now))
+        silent.or_else(|| root.needs(self.now)).or_else(|| (self.named && gone(root)).then(|| GONE.to_string()))
     }
 
     /// For people.
     pub fn plain(&self) -> String {
-        let mut rows: Vec<[String; 7]> = vec![["", "STATE", "ENDED", "RAW", "GRADED", "WRITTEN", "OWNER"].map(String::from)];
+        let mut rows: Vec<[String; 7]> =
+            vec![["", "STATE", "ENDED", "RAW", "GRADED", "WRITTEN", "OWNER"].map(String::from)];
         for e in self.list {
             rows.push([
-                if e.unasked.is_some() { "!".to_string() } else { String::new() },
+                if e.rerun.is_some() { "!".to_string() } else { String::new() },
                 format!("{}{}", e.state_word(), if e.state.inferred { "~" } else { "" }),
                 format!("{}/{}{}", count(e.done), count(e.planned), if e.is_doubtful() { "~" } else { "" }),
                 e.score.zip(e.planned).map_or("-".to_string(), |(s, planned)| share(s.passed, planned)),
-                e.score.map_or("-".to_string(), |s| format!("{}{}", share(s.passed, s.graded), if s.at_least { "~" } else { "" })),
+                e.score.map_or("-".to_string(), |s| {
+                    format!("{}{}", share(s.passed, s.graded), if s.at_least { "~" } else { "" })
+                }),
                 e.last_write.map_or("-".to_string(), |at| {
-                    format!("{} ago", time::words(time::age(at, self.now).as_secs_f64()))
+                    let words = time::words(time::age(at, self.now).as_secs_f64());
+                    // One unit: `39 m` of `39 m 1 s`.
+                    format!("{} ago", words.split(' ').take(2).collect::<Vec<_>>().join(" "))
                 }),
                 owner(e.owner.as_ref()),
             ]);
@@ -87,22 +92,24 @@ impl Report<'_> {
         let widths: Vec<usize> =
             (0..7).map(|i| rows.iter().map(|r| r.get(i).map_or(0, |c| c.chars().count())).max().unwrap_or(0)).collect();
         let mut out = String::new();
-        let names = std::iter::once("JOB".to_string()).chain(self.list.iter().map(|e| line(&path_text(&e.dir))));
+        let name = |e: &Arc<Entry>| {
+            let facts = [e.agents.join("+"), e.models.join("+"), e.datasets.join("+")];
+            let facts: Vec<&str> = facts.iter().map(String::as_str).filter(|f| !f.is_empty()).collect();
+            line(&format!("{}  {}", path_text(&e.dir), facts.join(" · "))).trim_end().to_string()
+        };
+        let names = std::iter::once("JOB".to_string()).chain(self.list.iter().map(name));
         for (row, name) in rows.iter().zip(names) {
             let cells: Vec<String> = row.iter().zip(&widths).map(|(c, w)| format!("{c:<w$}")).collect();
             out.push_str(cells.join("  ").trim_start_matches("  "));
             out.push_str(&format!("  {name}\n"));
         }
-        for e in self.list {
-            let facts = [e.agents.join("+"), e.models.join("+"), e.datasets.join("+")];
-            let facts: Vec<&str> = facts.iter().map(String::as_str).filter(|f| !f.is_empty()).collect();
-            if !facts.is_empty() {
-                out.push_str(&format!("  {}: {}\n", line(&e.name), line(&facts.join(" · "))));
-            }
-        }
         out.push('\n');
         for r in &self.roster.roots {
             let n = self.roster.jobs.values().filter(|e| e.root == r.path).count();
+            if gone(r) {
+                out.push_str(&format!("{}: {GONE}\n", line(&path_text(&r.path))));
+                continue;
+            }
             let left_out = r.left_out.as_ref().map(|l| format!("; left out: {}", line(l))).unwrap_or_default();
             out.push_str(&format!(
                 "{}: {n} job{}, {}{left_out}\n",
@@ -132,12 +139,13 @@ impl Report<'_> {
                 let state = match (&r.busy, &r.state) {
                     (Some(_), _) | (None, RootState::Reading) => "silent",
                     (None, RootState::Read(_)) => "read",
+                    (None, RootState::Gone) => "gone",
                     (None, RootState::Failed(_)) => "failed",
                 };
                 json!({
                     "path": path(&r.path),
                     "state": state,
-                    "why": self.wrong(r).map(|w| line(&w)),
+                    "why": self.wrong(r).or_else(|| gone(r).then(|| GONE.to_string())).map(|w| line(&w)),
                     "file_system": r.file_system,
                     "jobs": self.roster.jobs.values().filter(|e| e.root == r.path).count(),
                     "left_out": r.left_out,
@@ -191,12 +199,20 @@ impl Report<'_> {
                 "command": line(&o.command),
                 "host": o.host.as_ref().map(|h| line(h)),
             })),
-            "unasked": e.unasked.as_ref().map(|u| json!({"count": u.count, "message": line(&u.message)})),
+            "rerun": e.rerun.as_ref().map(|r| json!({
+                "scored": r.scored, "solved": r.solved, "begun": r.begun, "message": line(&r.message),
+            })),
             "problems": e.problems.iter().map(|p| json!({
                 "kind": p.kind.word(), "path": line(&p.path), "message": line(&p.message),
             })).collect::<Vec<_>>(),
         })
     }
+}
+
+const GONE: &str = "no such directory (any more); --forget forgets it";
+
+fn gone(root: &RootLine) -> bool {
+    root.busy.is_none() && root.state == RootState::Gone
 }
 
 /// What became of a wish to forget.

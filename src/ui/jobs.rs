@@ -88,10 +88,11 @@ fn detail(model: &Model, pen: Pen, columns: usize) -> Vec<Line<'static>> {
     let jobs = &model.jobs;
     let mut lines: Vec<(String, Style)> = Vec::new();
     if let Some(entry) = jobs.entry() {
-        if let Some(unasked) = &entry.unasked {
-            lines.push((format!("! {}", unasked.message), pen.alarm()));
+        if let Some(rerun) = &entry.rerun {
+            lines.push((format!("! {}", rerun.message), pen.alarm()));
         }
-        lines.push((entry.dir.display().to_string(), pen.text()));
+        let named = if entry.label() == *entry.name { String::new() } else { format!("  (job name {})", entry.name) };
+        lines.push((format!("{}{named}", entry.dir.display()), pen.text()));
         lines.push((format!("{}: {}", entry.state_word(), entry.state.evidence), pen.dim()));
         let facts = [entry.agents.join("+"), entry.models.join("+"), entry.datasets.join("+")];
         let facts: Vec<&str> = facts.iter().map(String::as_str).filter(|f| !f.is_empty()).collect();
@@ -107,9 +108,15 @@ fn detail(model: &Model, pen: Pen, columns: usize) -> Vec<Line<'static>> {
     if let Some(text) = looked(&jobs.roster.roots, model.now) {
         lines.push((text, pen.dim()));
     } else if jobs.roots.is_empty() {
-        lines.push(("these are the jobs of this screen; a adds a directory of jobs to look through".to_string(), pen.dim()));
+        lines.push((
+            "these are the jobs of this screen; a adds a directory of jobs to look through".to_string(),
+            pen.dim(),
+        ));
     }
-    lines.into_iter().flat_map(|(text, style)| wrap_words(&text, columns).into_iter().map(move |l| Line::styled(l, style))).collect()
+    lines
+        .into_iter()
+        .flat_map(|(text, style)| wrap_words(&text, columns).into_iter().map(move |l| Line::styled(l, style)))
+        .collect()
 }
 
 /// How many directories were looked through, and when.
@@ -123,11 +130,16 @@ fn looked(roots: &[RootLine], now: Stamp) -> Option<String> {
         .iter()
         .filter_map(|r| if let RootState::Read(at) = r.state { Some(time::age(at, now)) } else { None })
         .max();
+    let gone = roots.iter().filter(|r| r.state == RootState::Gone).count();
+    let n = n - gone;
     let mut text = format!("{n} director{} looked through", if n == 1 { "y" } else { "ies" });
     if reading > 0 {
         text.push_str(&format!(", {reading} not yet"));
     } else if let Some(age) = oldest {
         text.push_str(&format!(", {} ago at the longest", time::words(age.as_secs_f64())));
+    }
+    if gone > 0 {
+        text.push_str(&format!("; {gone} {} not there any more (D forgets)", if gone == 1 { "is" } else { "are" }));
     }
     let left_out: Vec<&str> = roots.iter().filter_map(|r| r.left_out.as_deref()).collect();
     if !left_out.is_empty() {
@@ -138,6 +150,8 @@ fn looked(roots: &[RootLine], now: Stamp) -> Option<String> {
 
 /// Widths; 0 = not shown.
 struct Columns {
+    /// No percents.
+    short: bool,
     name: usize,
     state: usize,
     progress: usize,
@@ -152,7 +166,7 @@ impl Columns {
     fn plan(model: &Model, total: usize) -> Columns {
         let list = &model.jobs.list;
         let longest = |of: &dyn Fn(&Entry) -> usize| list.iter().map(|e| of(e)).max().unwrap_or(0);
-        let name = longest(&|e| width(&e.name)).clamp(4, 40);
+        let name = longest(&|e| width(&e.label())).clamp(4, 40);
         // Mark and sign.
         let mut room = total.saturating_sub(2);
         let keep = name.min(if total < 60 { 14 } else { 20 });
@@ -165,14 +179,15 @@ impl Columns {
             }
         };
         let state = take(STATE);
-        let raw = take(longest(&|e| width(&raw(e))).max(3));
+        let short = total < 78;
+        let raw = take(longest(&|e| width(&raw(e, short))).max(3));
         let progress = take(longest(&|e| width(&progress(e))).max(5));
         let last = take(9);
         let graded = take(longest(&|e| width(&graded(e))).max(6));
         let owner = take(longest(&|e| width(&owner(e.owner.as_ref()))).clamp(5, 26));
         let name = name.min(room);
         let facts = room.saturating_sub(name + 1);
-        Columns { name, state, progress, raw, graded, owner, last, facts: if facts >= 8 { facts } else { 0 } }
+        Columns { short, name, state, progress, raw, graded, owner, last, facts: if facts >= 8 { facts } else { 0 } }
     }
 
     fn heading(&self, pen: Pen) -> String {
@@ -198,12 +213,15 @@ impl Columns {
         let (sign, style) = sign(entry, pen);
         let marked = model.jobs.marks.contains(&entry.dir);
         let mark = if marked { "#" } else { " " };
-        let alarm = entry.unasked.is_some();
+        let alarm = entry.rerun.is_some();
         let name = if alarm { pen.alarm() } else { pen.strong() };
-        let mut spans = vec![Span::styled(format!("{sign}{mark}"), style), Span::styled(left(&entry.name, self.name, pen), name)];
+        let mut spans = vec![
+            Span::styled(format!("{sign}{mark}"), style),
+            Span::styled(left(&entry.label(), self.name, pen), name),
+        ];
         let inferred = if entry.state.inferred { "~" } else { "" };
-        let word = match &entry.unasked {
-            Some(unasked) => format!("! {} again", unasked.count),
+        let word = match &entry.rerun {
+            Some(rerun) => format!("! {} run again", rerun.begun),
             None => format!("{}{inferred}", entry.state_word()),
         };
         let age = entry.last_write.map_or(pen.unknown().to_string(), |at| ago(time::age(at, model.now).as_secs()));
@@ -213,7 +231,7 @@ impl Columns {
         for (w, text, style) in [
             (self.state, left(&word, self.state, pen), if alarm { pen.alarm() } else { style }),
             (self.progress, right(&progress(entry), self.progress, pen), pen.text()),
-            (self.raw, right(&raw(entry), self.raw, pen), pen.text()),
+            (self.raw, right(&raw(entry, self.short), self.raw, pen), pen.text()),
             (self.graded, right(&graded(entry), self.graded, pen), pen.dim()),
             (self.last, right(&age, self.last, pen), pen.dim()),
             (self.owner, left(&owner(entry.owner.as_ref()), self.owner, pen), pen.text()),
@@ -246,9 +264,10 @@ fn progress(entry: &Entry) -> String {
     format!("{}/{}{}", n(entry.done), n(entry.planned), if entry.is_doubtful() { "~" } else { "" })
 }
 
-/// `41/89  46.1 %`.
-fn raw(entry: &Entry) -> String {
+/// `41/89  46.1 %`, in short `41/89`.
+fn raw(entry: &Entry, short: bool) -> String {
     match (entry.score, entry.planned) {
+        (Some(score), Some(planned)) if short => format!("{}/{planned}", score.passed),
         (Some(score), Some(planned)) => share(score.passed, planned),
         _ => "-".to_string(),
     }

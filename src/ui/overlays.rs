@@ -79,7 +79,9 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let context = model.context();
     let mut pieces = Vec::new();
-    if matches!(context, Context::List | Context::Triage | Context::Serving | Context::Jobs) && model.room() != Room::Compact {
+    if matches!(context, Context::List | Context::Triage | Context::Serving | Context::Jobs)
+        && model.room() != Room::Compact
+    {
         pieces.push(piece("1-7 views", pen.dim(), 2));
     }
     let mut rank = 1;

@@ -91,7 +91,8 @@ fn many_jobs(broken: &mut Vec<String>, tmp: &Path, made: &Made, state: &Path, n:
             fs::create_dir_all(&at).unwrap();
             fs::hard_link(trial.join("result.json"), at.join("result.json")).unwrap();
         }
-        fs::write(dir.join("config.json"), format!(r#"{{"job_name":"job-{j:04}","agents":[{{"name":"a"}}]}}"#)).unwrap();
+        fs::write(dir.join("config.json"), format!(r#"{{"job_name":"job-{j:04}","agents":[{{"name":"a"}}]}}"#))
+            .unwrap();
         fs::write(dir.join("job.log"), "").unwrap();
         fs::write(
             dir.join("result.json"),

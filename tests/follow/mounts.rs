@@ -14,10 +14,10 @@ mod runs;
 
 use super::support;
 use super::{Attached, begin_trial, done_trial, make_job};
+use runs::{Made, Outcome};
 use support::harbor::{document, pilothouse};
 use support::mounts::Mounted;
 use support::pty::Pty;
-use runs::{Made, Outcome};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -64,7 +64,7 @@ fn everything_works(root: &Path, at: &Path, name: &str, state: &Path, writable: 
     let tally = document(&run(&["tally", "--json", dir]));
     assert_eq!((&tally["totals"]["passed"], &tally["totals"]["planned"]), (&1.into(), &3.into()), "{tally:#}");
     let triage = document(&run(&["triage", "--json", dir]));
-    assert_eq!(triage["items"].as_array().map(Vec::len), Some(2), "{triage:#}");
+    assert_eq!(triage["trials"].as_array().map(Vec::len), Some(2), "{triage:#}");
     let jobs = document(&run(&["jobs", "--json", "--no-remember", at.to_str().unwrap()]));
     let listed = &jobs["jobs"][0];
     assert_eq!((&listed["state"], &listed["scores"]["raw"]["numerator"]), (&"finished".into(), &1.into()), "{jobs:#}");
@@ -105,7 +105,7 @@ fn everything_works(root: &Path, at: &Path, name: &str, state: &Path, writable: 
         assert!(fs::read_dir(state.join("journal")).unwrap().count() > 0);
     }
     let triage = document(&run(&["triage", "--json", dir]));
-    let item = triage["items"].as_array().unwrap().iter().find(|i| i["trial"] == loses.as_str()).cloned();
+    let item = triage["trials"].as_array().unwrap().iter().find(|i| i["trial"] == loses.as_str()).cloned();
     assert_eq!(item.unwrap_or(Value::Null)["verdict"], "agent_fault", "{triage:#}");
 }
 

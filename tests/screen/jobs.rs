@@ -10,7 +10,7 @@ use pilothouse::app::memory::{self, Keep};
 use pilothouse::app::message::Msg;
 use pilothouse::app::model::{Model, View};
 use pilothouse::app::update;
-use pilothouse::job::roster::{Entry, OwnerLine, RootState, RosterEvent, Standing, Unasked};
+use pilothouse::job::roster::{Entry, OwnerLine, RerunLine, RootState, RosterEvent, Standing};
 use pilothouse::job::{Harness, Job, JobFacts, JobKey, JobState, Problem, ProblemKind, Stamp, StateKind};
 
 use super::scenes::{keys, look, model, now, running, typed};
@@ -36,11 +36,16 @@ fn entry(name: &str, kind: StateKind, ago: u64) -> Entry {
 
 fn all() -> Vec<RosterEvent> {
     let mut odd = entry("resumed-by-mistake", StateKind::Running, 4);
-    odd.unasked = Some(Unasked { count: 37, message: "37 tasks run again that were solved: a resume did not find them".into() });
+    let message = "busy with what has a score already: 37 tasks run again beside their results (30 solved)".into();
+    odd.rerun = Some(RerunLine { scored: 37, solved: 30, begun: 12, message });
     odd.owner = Some(OwnerLine { harness: Harness::Harbor, pid: 4242, command: "harbor".into(), host: None });
     let mut far = entry("qwen-shard-3", StateKind::Running, 8);
-    far.owner =
-        Some(OwnerLine { harness: Harness::Pilothouse, pid: 99, command: "pilothouse".into(), host: Some("node7".into()) });
+    far.owner = Some(OwnerLine {
+        harness: Harness::Pilothouse,
+        pid: 99,
+        command: "pilothouse".into(),
+        host: Some("node7".into()),
+    });
     let mut broken = entry("half-written", StateKind::Dead, 4000);
     (broken.done, broken.score) = (None, None);
     broken.problems = vec![Problem {
@@ -48,14 +53,25 @@ fn all() -> Vec<RosterEvent> {
         path: "/data/runs/half-written/result.json:1:27".into(),
         message: "ends within a value".into(),
     }];
-    let mut events: Vec<RosterEvent> = [odd, far, broken, entry("last-week", StateKind::Finished, 600_000), entry("stopped", StateKind::Interrupted, 7200)]
-        .into_iter()
-        .map(|e| RosterEvent::Entry(Box::new(e)))
-        .collect();
+    let mut events: Vec<RosterEvent> = [
+        odd,
+        far,
+        broken,
+        entry("last-week", StateKind::Finished, 600_000),
+        entry("stopped", StateKind::Interrupted, 7200),
+    ]
+    .into_iter()
+    .map(|e| RosterEvent::Entry(Box::new(e)))
+    .collect();
     let seen = now() - Duration::from_secs(3);
-    events.push(RosterEvent::Ended("/data/runs".into(), RootState::Read(seen), "ext4", Some("may not be read: /data/runs/private".into())));
+    events.push(RosterEvent::Ended(
+        "/data/runs".into(),
+        RootState::Read(seen),
+        "ext4",
+        Some("may not be read: /data/runs/private".into()),
+    ));
     events.push(RosterEvent::Begun("/mnt/bucket".into(), now() - Duration::from_secs(42)));
-    events.push(RosterEvent::Ended("/gone".into(), RootState::Failed("no such directory (any more)".into()), "-", None));
+    events.push(RosterEvent::Ended("/gone".into(), RootState::Gone, "-", None));
     events
 }
 
@@ -66,6 +82,9 @@ fn list(size: (u16, u16), pressed: &[Key]) -> Model {
     keys(&mut model, &[Key::Char('6')]);
     let _ = update::update(&mut model, now(), Msg::Roster(all()));
     update::settle(&mut model);
+    // The selection stays with its job, whatever comes before it.
+    assert_eq!(model.jobs.entry().map(|e| &*e.name), Some("qwen38-tb21-full89"));
+    keys(&mut model, &[Key::Char('g')]);
     keys(&mut model, pressed);
     update::settle(&mut model);
     model
@@ -179,7 +198,10 @@ fn directories_are_added_and_forgotten() {
     assert!(kept && asked, "{added:?}");
     keys(&mut model, &[Key::Char('D')]);
     let forgot = effects(&mut model, Key::Enter);
-    assert!(forgot.iter().any(|e| matches!(e, Effect::Keep(Keep::Forget(p)) if p == &PathBuf::from("/data/runs"))), "{forgot:?}");
+    assert!(
+        forgot.iter().any(|e| matches!(e, Effect::Keep(Keep::Forget(p)) if p == &PathBuf::from("/data/runs"))),
+        "{forgot:?}"
+    );
     assert_eq!(names(&model), ["qwen38-tb21-full89"], "its jobs go with it, those of the screen stay");
 }
 
@@ -191,7 +213,7 @@ fn nobody_looks_through_directories_while_the_list_is_not_shown() {
     let back = effects(&mut model, Key::Char('6'));
     assert!(back.iter().any(|e| matches!(e, Effect::Roster(Request::Roots(_)))), "{back:?}");
     // An alarm of another job is an alarm here, too.
-    assert!(model.derived.attention.iter().any(|a| a.kind == "unasked" && a.text.contains("37 tasks")));
+    assert!(model.derived.attention.iter().any(|a| a.kind == "rerun" && a.text.contains("37 tasks")));
 }
 
 #[test]

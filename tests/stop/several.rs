@@ -126,7 +126,8 @@ fn of_four_jobs_at_once_each_act_hits_its_own() {
     // All at work: two containers each.
     until("four jobs at work", || {
         for job in [&mut h21, &mut h26, &mut p1, &mut p2] {
-            let said = || ["h21", "h26", "p1", "p2"].map(|j| fs::read_to_string(bench.dir.path().join(format!("{j}.out"))));
+            let said =
+                || ["h21", "h26", "p1", "p2"].map(|j| fs::read_to_string(bench.dir.path().join(format!("{j}.out"))));
             assert!(job.lives(), "{} ended: {:#?}", job.arg(), said());
         }
         // The oracle of Harbor runs once its log says so; a container alone is not enough for files to rest.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::Processes;
 use super::super::owner::{self, Search};
 use super::super::probe::{self, Counters, FileId};
 use super::super::{Follower, Options, errno_words};
+use super::Processes;
 use crate::harbor::dir::{Dir, Meta};
 use crate::harbor::job_files;
 use crate::harbor::write::lease::{self, LEASE, Observer, Process, Reading};
@@ -57,15 +57,7 @@ pub(super) struct Known {
 
 impl Known {
     pub fn new(dir: PathBuf) -> Known {
-        Known {
-            dir,
-            due: None,
-            ids: [None; 3],
-            facts: None,
-            lease: Observer::default(),
-            sent: None,
-            trials: None,
-        }
+        Known { dir, due: None, ids: [None; 3], facts: None, lease: Observer::default(), sent: None, trials: None }
     }
 
     pub fn is_open(&self) -> bool {
@@ -196,9 +188,8 @@ impl Known {
             return None;
         }
         let mut host = None;
-        let leased = (facts.harness == Harness::Pilothouse)
-            .then(|| owner::by_lease(dir, &mut self.lease, look.clock))
-            .flatten();
+        let leased =
+            (facts.harness == Harness::Pilothouse).then(|| owner::by_lease(dir, &mut self.lease, look.clock)).flatten();
         let search = match leased {
             Some(search) => {
                 if search.owner.is_some()
