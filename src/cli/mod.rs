@@ -9,6 +9,7 @@ pub mod ctl;
 pub mod demo;
 pub mod desk;
 pub mod endpoint;
+pub mod harbor;
 pub mod load;
 pub mod log;
 pub mod replay;
@@ -100,6 +101,8 @@ pub enum ThemeChoice {
 pub enum Command {
     /// Run a job natively: tasks × agents × attempts, in Harbor's job directory
     Run(Box<run::Run>),
+    /// Run a real harbor as a child, with a screen: its arguments are passed on untouched
+    Harbor(Box<harbor::HarborArgs>),
     /// Show job directories on the screen, live
     Attach(attach::Attach),
     /// Print how one or several jobs stand
@@ -151,6 +154,7 @@ pub fn main(cli: Cli) -> u8 {
     crate::tty::guard::hook_panics();
     match cli.command {
         Command::Run(args) => run::run(&args, &cli.common),
+        Command::Harbor(args) => harbor::run(&args, &cli.common),
         Command::Attach(args) => attach::run(&args, &cli.common),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),

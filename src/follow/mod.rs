@@ -15,6 +15,7 @@
 //! | `poll` | how often to look where events can not be believed |
 //! | [`fstype`] | whether they can |
 //! | [`owner`] | the process that works on a job |
+//! | [`told`] | which job dir a Harbor was told by its command line |
 
 pub mod discover;
 mod evidence;
@@ -26,6 +27,7 @@ mod poll;
 mod probe;
 mod roots;
 mod scan;
+pub mod told;
 mod watch;
 
 use std::path::PathBuf;
