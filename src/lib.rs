@@ -19,6 +19,7 @@
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
 //! | [`serving`] | the model side: log lines, polls and metrics of SGLang, vLLM and the router → replicas, history, diagnoses; its `source` reads them | `job`, `environment` (container logs) |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `journal`, `follow`, `environment` |
+//! | [`supervise`] | a real harbor as a child: what to know before it starts, who keeps it, where it writes | `job`, `harbor`, `follow`, `requeue`, `audit` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow`, `audit`, `triage`, `journal`, `requeue`, `serving` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast`, `serving` |
 //! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
@@ -50,6 +51,7 @@ pub mod report;
 pub mod requeue;
 pub mod scheduler;
 pub mod serving;
+pub mod supervise;
 pub mod terminal;
 pub mod triage;
 pub mod tty;

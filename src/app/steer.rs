@@ -48,6 +48,8 @@ pub struct Steer {
     pub probing: Option<String>,
     /// What a probe found last.
     pub probed: Option<Probed>,
+    /// This screen watches a child that another process of ours keeps: leaving it asks.
+    pub supervises: bool,
     /// Why the run may not outlive a logout, where that can be told.
     pub logout: Option<String>,
     /// Trial slots that were asked for and are not told yet.
@@ -103,7 +105,8 @@ pub fn act(model: &mut Model, action: Action) -> Option<Vec<Effect>> {
 
 /// Leaves the screen, unless this process has a job at work: then it asks.
 pub fn quit(model: &mut Model) -> Vec<Effect> {
-    if !model.steer.holds() {
+    let child = model.steer.supervises && child(model).is_some();
+    if !model.steer.holds() && !child {
         return vec![Effect::Quit];
     }
     match &model.overlay {
@@ -112,6 +115,13 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
         _ => model.overlay = Some(Overlay::Ask(Asking::new(Ask::Leave))),
     }
     Vec::new()
+}
+
+/// The child that a supervising screen watches, while it lives: its process.
+pub fn child(model: &Model) -> Option<u32> {
+    let running = |job: &&Job| model.derived.state(job.key).is_some_and(|s| s.kind == StateKind::Running);
+    let job = model.fleet.jobs().first().filter(|job| model.fleet.jobs().len() == 1 || running(job))?;
+    job.liveness.owner.as_ref().map(|(pid, _)| *pid)
 }
 
 /// The job that the keys are about: that of the trial or row that is looked at, else the only one.

@@ -16,6 +16,7 @@
 //! | [`fstype`] | whether they can |
 //! | [`owner`] | the process that works on a job |
 //! | [`roster`] | all jobs below some directories, from their own files, each root on a thread of its own |
+//! | [`told`] | which job dir a Harbor was told by its command line |
 
 pub mod discover;
 mod evidence;
@@ -28,6 +29,7 @@ mod probe;
 mod roots;
 pub mod roster;
 mod scan;
+pub mod told;
 mod watch;
 
 use std::path::PathBuf;

@@ -5,6 +5,7 @@
 //! of those at work, and of those on the screen whose own result tells nothing, are read as by a
 //! [`super::Follower`]. How often, and how much at once, depends on the file system.
 
+mod again;
 mod look;
 mod walk;
 
@@ -365,6 +366,12 @@ impl Root {
                 out.flush();
             }
         }
+        let mut go_on = || {
+            out.alive(false);
+            out.open
+        };
+        let again = again::look(&mut self.jobs, &mut go_on);
+        out.batch.extend(again.into_iter().map(|entry| RosterEvent::Entry(Box::new(entry))));
         let jobs = self.jobs.values().filter_map(|job| job.due).min();
         let names = Instant::now() + self.pace.open;
         self.next = put_off.or(jobs).map_or(names, |at| at.min(names));

@@ -34,6 +34,7 @@ object!(RawSourceJob<'a> {
 
 object!(RawConfig<'a> {
     job_name: Scalar<'a> = "job_name",
+    jobs_dir: Scalar<'a> = "jobs_dir",
     n_concurrent_trials: Scalar<'a> = "n_concurrent_trials",
     orchestrator: Object<'a, RawOrchestrator<'a>> = "orchestrator",
     agents: List<Object<'a, RawAgentEntry<'a>>, 1000> = "agents",
@@ -192,6 +193,7 @@ pub fn merge_last_good(old: &JobFacts, mut new: JobFacts, parsed: Parsed) -> Job
         if !old.name.is_empty() {
             new.name = old.name.clone();
         }
+        new.jobs_dir = old.jobs_dir.clone();
         old_or(&mut new.agents, &old.agents);
         old_or(&mut new.models, &old.models);
         old_or(&mut new.datasets, &old.datasets);
@@ -292,6 +294,7 @@ fn read_config(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FilePr
     #[derive(Default)]
     struct Config {
         name: Option<Arc<str>>,
+        jobs_dir: Option<Arc<str>>,
         n_concurrent: Option<u32>,
         agents: Vec<Arc<str>>,
         models: Vec<Arc<str>>,
@@ -302,6 +305,7 @@ fn read_config(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FilePr
         root(body, |raw: &RawConfig<'_>| {
             let mut out = Config {
                 name: shared(&raw.job_name),
+                jobs_dir: shared(&raw.jobs_dir),
                 n_concurrent: raw
                     .n_concurrent_trials
                     .u32()
@@ -329,6 +333,7 @@ fn read_config(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FilePr
     if let Some(name) = config.name {
         facts.name = name;
     }
+    facts.jobs_dir = config.jobs_dir;
     facts.n_concurrent = config.n_concurrent.or(facts.n_concurrent);
     for (list, from) in [
         (&mut facts.agents, config.agents),
