@@ -13,7 +13,7 @@ use crate::harbor::dir::{Dir, Meta};
 use crate::harbor::job_files;
 use crate::harbor::write::lease::{self, LEASE, Observer, Process, Reading};
 use crate::job::fleet::{ASSUMED_LIMIT, QUIET_CONCLUSIVE, QUIET_SLACK};
-use crate::job::roster::Entry;
+use crate::job::roster::{Entry, RerunLine};
 use crate::job::{
     Fleet, Harness, Job, JobEvent, JobFacts, JobKey, JobState, Liveness, Problem, ProblemKind, Stamp, StateKind, time,
 };
@@ -53,11 +53,62 @@ pub(super) struct Known {
     lease: Observer,
     sent: Option<Entry>,
     trials: Option<Box<(Follower, Fleet)>>,
+    /// The job with its trials as they were when its own files were so.
+    past: Option<Box<([Option<FileId>; 3], Option<Job>)>>,
+    rerun: Option<RerunLine>,
 }
 
 impl Known {
     pub fn new(dir: PathBuf) -> Known {
-        Known { dir, due: None, ids: [None; 3], facts: None, lease: Observer::default(), sent: None, trials: None }
+        Known {
+            dir,
+            due: None,
+            ids: [None; 3],
+            facts: None,
+            lease: Observer::default(),
+            sent: None,
+            trials: None,
+            past: None,
+            rerun: None,
+        }
+    }
+
+    /// Its name, as far as it is known.
+    pub fn name(&self) -> Option<&str> {
+        self.facts.as_ref().map(|facts| &*facts.name)
+    }
+
+    /// The job whose trials are followed.
+    pub fn job(&self) -> Option<&Job> {
+        self.trials.as_ref()?.1.jobs().first()
+    }
+
+    /// The job with its trials, read once for as long as its own files stay as they are.
+    pub fn past(&mut self) -> Option<&Job> {
+        if self.trials.is_some() {
+            return self.job();
+        }
+        if self.past.as_ref().is_none_or(|past| past.0 != self.ids) {
+            let options = Options { owner: false, watch: false, ..Options::default() };
+            let mut fleet = Fleet::default();
+            Follower::new(vec![self.dir.clone()], options).scan_once(&mut |events| {
+                events.into_iter().for_each(|event| fleet.apply(event));
+                true
+            });
+            self.past = Some(Box::new((self.ids, fleet.jobs().first().cloned())));
+        }
+        self.past.as_ref()?.1.as_ref()
+    }
+
+    /// What it runs again, or that it does not; the entry, when that is new.
+    pub fn runs_again(&mut self, line: Option<RerunLine>) -> Option<Entry> {
+        if self.rerun == line {
+            return None;
+        }
+        self.rerun = line;
+        let entry = self.sent.as_mut()?;
+        entry.rerun.clone_from(&self.rerun);
+        Some(entry.clone())
     }
 
     pub fn is_open(&self) -> bool {
@@ -91,25 +142,31 @@ impl Known {
         let mut entry = plain(facts, liveness.clone(), look.root, now);
         // What the trials said of a job that is over stays true while it stays as it is.
         let known = self.sent.as_ref().filter(|b| b.exact && !b.is_open() && !entry.is_open());
+        let known = known.filter(|_| liveness.stray.is_none());
         let known = known.filter(|b| b.id == entry.id && b.done >= entry.done && b.last_write >= entry.last_write);
+        let astray = liveness.stray.is_some();
         let nothing_else = entry.is_doubtful() || entry.state.kind == StateKind::Dead;
         let tell = look.visible && (nothing_else || look.exact && entry.wants_trials());
         if let Some(known) = known {
             entry = known.clone();
             self.trials = None;
-        } else if !(entry.is_open() && look.may_follow || tell) {
+        } else if !((entry.is_open() || astray) && look.may_follow || tell) {
             self.trials = None;
         } else if let Some((exact, spent)) = self.exact(look, &liveness, now) {
             entry = exact;
             cost += spent;
         }
-        if !(look.keep && entry.is_open() && look.may_follow) {
+        if !((entry.is_open() || astray) && look.may_follow) {
             self.trials = None;
         }
         entry.owner = entry.owner.map(|mut line| {
             line.host = owner;
             line
         });
+        if self.trials.is_none() {
+            self.rerun = None;
+        }
+        entry.rerun.clone_from(&self.rerun);
         if self.sent.as_ref() == Some(&entry) {
             return (Some(None), cost);
         }
@@ -185,29 +242,35 @@ impl Known {
     fn owner(&mut self, dir: &Dir, look: &Look<'_>, liveness: &mut Liveness) -> Option<Arc<str>> {
         let facts = self.facts.as_ref()?;
         if facts.summary.as_ref().is_some_and(|s| s.finished.is_some()) {
+            // It may be what a process was told that writes elsewhere.
+            liveness.stray = look.processes.recent().and_then(|census| census.stray(&self.dir));
             return None;
         }
         let mut host = None;
         let leased =
             (facts.harness == Harness::Pilothouse).then(|| owner::by_lease(dir, &mut self.lease, look.clock)).flatten();
         let search = match leased {
-            Some(search) => {
-                if search.owner.is_some()
-                    && let Ok(Reading::Note(note)) = lease::read(dir)
+            Some(search) if search.owner.is_some() => {
+                if let Ok(Reading::Note(note)) = lease::read(dir)
                     && note.process() == Process::Elsewhere
                 {
                     host = Some(Arc::from(&*crate::job::text::clean(&note.host)));
                 }
                 search
             }
-            None => match look.processes.recent() {
-                Some(census) => census.search(&self.dir, look.local),
-                None => Search::default(),
-            },
+            // What one of ours left may have been taken up by Harbor.
+            left => {
+                let found = look.processes.recent().map(|census| census.search(&self.dir, look.local));
+                match (found, left) {
+                    (Some(found), Some(left)) if found.owner.is_none() => Search { stray: found.stray, ..left },
+                    (found, left) => found.or(left).unwrap_or_default(),
+                }
+            }
         };
         liveness.owner = search.owner.map(|owner| (owner.pid, owner.command));
         liveness.owner_search_conclusive = search.conclusive;
         liveness.owner_left = search.left;
+        liveness.stray = search.stray;
         host
     }
 
