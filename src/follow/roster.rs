@@ -194,7 +194,7 @@ struct Wanted {
 /// The thread of one root.
 fn run(path: &Path, shared: &Shared, report: &Report) {
     let mut root = Root::new(path);
-    let mut refreshed = 0;
+    let (mut refreshed, mut forgotten) = (0, false);
     let mut next: Option<Instant> = None;
     loop {
         let mut asked = shared.lock();
@@ -203,11 +203,16 @@ fn run(path: &Path, shared: &Shared, report: &Report) {
                 return;
             }
             let mine = asked.roots.iter().any(|r| r == path);
+            forgotten |= !mine;
             let now = Instant::now();
             let refresh = asked.refresh != refreshed;
             let seen = Arc::ptr_eq(&asked.visible, &root.visible);
             let due = mine && !asked.paused && (refresh || !seen && root.may() || next.is_none_or(|next| next <= now));
             if due {
+                if std::mem::take(&mut forgotten) {
+                    // What was told of it before is not known there any more.
+                    root = Root::new(path);
+                }
                 refreshed = asked.refresh;
                 if refresh {
                     root.forget_times();

@@ -142,6 +142,36 @@ fn every_job_says_how_it_stands() {
 }
 
 #[test]
+fn a_job_that_runs_scored_trials_again_is_an_alarm_with_the_count() {
+    let job = support::job::Job::begin("resumed", &["alpha", "beta", "gamma"]);
+    for (task, reward) in [("alpha", 1.0), ("beta", 1.0), ("gamma", 0.0)] {
+        job.done(task, Some(reward), None);
+    }
+    let state = tempfile::tempdir().unwrap();
+    let root = job.dir.parent().unwrap();
+    let (said, code) = listed(&[root], &[], state.path());
+    let line = of(&said, "resumed");
+    assert_eq!((&line["state"], &line["rerun"], code), (&"running".into(), &Value::Null, Some(0)), "{said:#}");
+    // A resume that does not find them: two begin once more.
+    for task in ["alpha", "gamma"] {
+        let again = job.dir.join(format!("{task}__Second1"));
+        fs::create_dir(&again).unwrap();
+        let config = format!(
+            r#"{{"task":{{"path":"tasks/{task}"}},"trial_name":"{task}__Second1","agent":{{"name":"terminus-2","model_name":"lab/small-1"}}}}"#
+        );
+        fs::write(again.join("config.json"), config).unwrap();
+    }
+    let (said, code) = listed(&[root], &[], state.path());
+    let rerun = &of(&said, "resumed")["rerun"];
+    let counts = ["scored", "solved", "begun"].map(|key| rerun[key].as_u64().unwrap());
+    assert_eq!(counts, [2, 1, 2], "{said:#}");
+    assert_eq!((&said["attention"][0]["kind"], code), (&"rerun".into(), Some(1)));
+    assert!(said["attention"][0]["message"].as_str().unwrap().contains("run again"), "{said:#}");
+    let plain = pilothouse(&["jobs"], state.path());
+    assert!(String::from_utf8(plain.stdout).unwrap().contains("busy with what has a score already"));
+}
+
+#[test]
 fn recorded_jobs_are_listed_as_status_counts_them() {
     let Some(shared) = support::shared() else { return };
     let tmp = tempfile::tempdir().unwrap();
