@@ -42,7 +42,7 @@ thread_local! {
 fn start_with(args: &[&str], cols: u16, rows: u16, env: &[(&str, &str)]) -> Pty {
     // One for each screen: what one remembers is no other's.
     let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let path = state.path().to_str().unwrap().to_string();
+    let path = state.path().join("state").to_str().unwrap().to_string();
     STATES.with(|states| states.borrow_mut().push(state));
     let mut all = vec![(STATE.0, path.as_str())];
     all.extend_from_slice(env);
