@@ -70,8 +70,8 @@ fn share_of_a_core(dir: &Path, more: &[&str], state: &Path, seconds: f64) -> f64
     args.extend(more);
     let mut pty = Pty::pilothouse(&args, 120, 40, &[("PILOTHOUSE_STATE_DIR", state.to_str().unwrap())]);
     pty.wait_until("the running trials", LONG, |screen| screen.contains(&format!("{RUNNING} running")));
-    pty.settle(Duration::from_millis(1500), LONG);
-    std::thread::sleep(Duration::from_secs(2));
+    // Past the first pass, and what follows it.
+    std::thread::sleep(Duration::from_secs(3));
     let (before, began) = (proc::cpu(pty.pid()).unwrap(), Instant::now());
     std::thread::sleep(Duration::from_secs_f64(seconds));
     let spent = proc::cpu(pty.pid()).unwrap() - before;
