@@ -13,7 +13,7 @@
 //! | [`agent`] | who works in a trial: oracle, nop, scripted, terminus, programs described by a file | `job`, `harbor`, `environment`, `terminal`, `model` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
-//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
+//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent`; the list of all jobs below directories | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
