@@ -525,7 +525,7 @@ fn standing(stats: &RawStats<'_>) -> Option<Standing> {
     let exceptions = evals.filter_map(|(_, eval)| eval.get()?.exception_stats.get()).flat_map(|kinds| &kinds.0);
     let mut ended = exceptions.flat_map(|(_, names)| &names.items).filter_map(Scalar::str);
     let at_least = ended.any(|name| !graded.contains(name));
-    listed.then(|| Standing { passed: passed.len() as u64, graded: graded.len() as u64, at_least })
+    listed.then_some(Standing { passed: passed.len() as u64, graded: graded.len() as u64, at_least })
 }
 
 fn means(stats: &RawStats<'_>) -> BTreeMap<Arc<str>, f64> {

@@ -171,7 +171,7 @@ impl Columns {
         let mut room = total.saturating_sub(2);
         let keep = name.min(if total < 60 { 14 } else { 20 });
         let mut take = |want: usize| {
-            if room >= keep + want + 1 {
+            if room > keep + want {
                 room -= want + 1;
                 want
             } else {

@@ -43,6 +43,12 @@ pub(super) struct Look<'a> {
     pub may_follow: bool,
 }
 
+/// A job as it was when its own files were so.
+struct Past {
+    ids: [Option<FileId>; 3],
+    job: Option<Job>,
+}
+
 /// One job between two looks.
 pub(super) struct Known {
     pub dir: PathBuf,
@@ -54,7 +60,7 @@ pub(super) struct Known {
     sent: Option<Entry>,
     trials: Option<Box<(Follower, Fleet)>>,
     /// The job with its trials as they were when its own files were so.
-    past: Option<Box<([Option<FileId>; 3], Option<Job>)>>,
+    past: Option<Box<Past>>,
     rerun: Option<RerunLine>,
 }
 
@@ -88,16 +94,16 @@ impl Known {
         if self.trials.is_some() {
             return self.job();
         }
-        if self.past.as_ref().is_none_or(|past| past.0 != self.ids) {
+        if self.past.as_ref().is_none_or(|past| past.ids != self.ids) {
             let options = Options { owner: false, watch: false, ..Options::default() };
             let mut fleet = Fleet::default();
             Follower::new(vec![self.dir.clone()], options).scan_once(&mut |events| {
                 events.into_iter().for_each(|event| fleet.apply(event));
                 true
             });
-            self.past = Some(Box::new((self.ids, fleet.jobs().first().cloned())));
+            self.past = Some(Box::new(Past { ids: self.ids, job: fleet.jobs().first().cloned() }));
         }
-        self.past.as_ref()?.1.as_ref()
+        self.past.as_ref()?.job.as_ref()
     }
 
     /// What it runs again, or that it does not; the entry, when that is new.
