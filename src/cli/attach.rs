@@ -106,8 +106,15 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         [only] => trial_in_job(only).map(|(_, name)| name.to_string_lossy().into_owned()),
         _ => None,
     };
+    let ended = match args.dirs.as_slice() {
+        [only] => super::harbor::notes::how_it_ended(only),
+        _ => None,
+    };
     let prepare: screen::Prepare = Box::new(move |model| {
         model.open_when_seen = trial.map(Into::into);
+        if let Some(ended) = ended {
+            crate::app::update::notice(model, ended);
+        }
         Vec::new()
     });
     let servers = match args.serving.prepare() {
