@@ -14,5 +14,9 @@ mod alarm;
 mod child;
 #[path = "supervise/fake.rs"]
 mod fake;
+#[path = "supervise/real.rs"]
+mod real;
 #[path = "supervise/said.rs"]
 mod said;
+#[path = "supervise/screen.rs"]
+mod screen;

@@ -209,6 +209,10 @@ pub fn why_not_stop(model: &Model) -> Option<String> {
 /// Nobody is known to work on a job: in words.
 fn nobody(model: &Model, job: &Job) -> String {
     let name = &job.facts.name;
+    if let Some(stray) = job.liveness.stray.as_ref().filter(|stray| !stray.here) {
+        let (who, pid, dir) = (&stray.command, stray.pid, stray.writes.display());
+        return format!("attached read-only: {who} (pid {pid}) was told {name} and writes into {dir}: attach that");
+    }
     match model.derived.state(job.key).map(|s| s.kind) {
         Some(StateKind::Finished) => format!("{name} is finished: nothing runs"),
         _ if job.liveness.owner_search_conclusive => {
@@ -396,6 +400,15 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             Vec::new()
         }
         News::Told(text) => {
+            notice(model, text);
+            Vec::new()
+        }
+        News::ChildEnded(text) => {
+            model.steer.supervises = false;
+            // The question whether to leave it running is none any more.
+            if matches!(&model.overlay, Some(Overlay::Ask(asking)) if asking.ask == Ask::Leave) {
+                model.overlay = None;
+            }
             notice(model, text);
             Vec::new()
         }

@@ -168,8 +168,15 @@ fn one(args: &Attach, servers: Servers, console: &mut screen::Console, from_list
         _ => None,
     };
     let list = args.dirs.is_empty();
+    let ended = match args.dirs.as_slice() {
+        [only] => super::harbor::notes::how_it_ended(only),
+        _ => None,
+    };
     let prepare: screen::Prepare = Box::new(move |model| {
         model.open_when_seen = trial.map(Into::into);
+        if let Some(ended) = ended {
+            crate::app::update::notice(model, ended);
+        }
         (model.jobs.opens, model.jobs.home) = (true, from_list);
         if list {
             model.views.push(View::Jobs);

@@ -83,7 +83,7 @@ pub struct HarborArgs {
 pub fn run(args: &HarborArgs, common: &Common) -> u8 {
     let first = args.words.first().map(|w| w.to_string_lossy().into_owned()).unwrap_or_default();
     match first.as_str() {
-        KEEP => return keeper::main(),
+        KEEP => return keep(),
         "list" => return notes::list(args),
         "attach" => return notes::attach(args, common),
         _ => {}
@@ -102,6 +102,21 @@ pub fn run(args: &HarborArgs, common: &Common) -> u8 {
             USAGE
         }
     }
+}
+
+/// The process that keeps a child. No signal ends it; what is handled here is at its default in the child: a
+/// shell that put us into the background may have had SIGINT ignored, and Harbor could not be stopped by it.
+fn keep() -> u8 {
+    use tokio::signal::unix::{SignalKind, signal};
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    let ears = runtime.as_ref().ok().map(|runtime| {
+        let _inside = runtime.enter();
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
+        kinds.map(signal)
+    });
+    let code = keeper::main();
+    drop(ears);
+    code
 }
 
 /// The word for a keeper: not for use by hand.

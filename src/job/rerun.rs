@@ -7,7 +7,7 @@
 //! [`of`] is asked with all jobs that are known and the one that is meant; the attention line, `status
 //! --json` (warning kind `rerun`) and the list of jobs tell the same by it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -60,7 +60,9 @@ pub fn of(jobs: &[Job], job: &Job, now: Stamp) -> Option<Rerun> {
         let found = Rerun { scored, solved, begun: 0, from: From::Here(stray.clone()), trial: None };
         return (!there && scored > 0).then_some(found);
     }
-    if !job.settled || job.state(now).kind != StateKind::Running {
+    // A last write a moment ago is no sign of somebody at work where nobody is.
+    let nobody = job.liveness.owner.is_none() && job.liveness.owner_search_conclusive;
+    if !job.settled || nobody || job.state(now).kind != StateKind::Running {
         return None;
     }
     let other = elsewhere(jobs, job);
@@ -186,6 +188,17 @@ fn planned(job: &Job) -> BTreeMap<Group, usize> {
 
 /// More trials of a task than planned, and the late ones began when there were scores enough.
 fn beside(job: &Job) -> Option<Rerun> {
+    // Hardly ever is there one too many: the quick look first.
+    let mut room: HashMap<&str, i64> = HashMap::new();
+    for p in job.facts.planned.iter().flatten() {
+        *room.entry(&p.task).or_default() += i64::from(p.n);
+    }
+    let over = |trial: &Trial| {
+        let left = room.get_mut(&*trial.task)?;
+        *left -= 1;
+        (*left < 0).then_some(())
+    };
+    job.trials.values().find_map(over)?;
     let planned = planned(job);
     let mut trials: BTreeMap<Group, Vec<&Trial>> = BTreeMap::new();
     for trial in job.trials.values() {
@@ -272,10 +285,11 @@ fn same(other: &Job, job: &Job) -> bool {
     let dir = |facts: &JobFacts| facts.jobs_dir.clone().unwrap_or_else(|| "jobs".into());
     let ids = a.id.is_none() || a.id != b.id;
     let earlier = matches!((a.created, b.created), (Some(a), Some(b)) if a < b);
-    let settings = !a.settings.is_unknown() && a.settings.values == b.settings.values;
-    let scored = other.trials.values().filter(|t| scored(t).is_some()).count() as u64;
-    let incomplete = a.n_planned().is_some_and(|(n, _)| scored < n);
-    let agents = a.agents == b.agents && a.models == b.models;
+    // Last of all: it costs a walk over its trials.
+    let incomplete = || {
+        let scored = other.trials.values().filter(|t| scored(t).is_some()).count() as u64;
+        a.n_planned().is_some_and(|(n, _)| scored < n)
+    };
     a.name == b.name
         && a.dir != b.dir
         && ids
@@ -283,9 +297,11 @@ fn same(other: &Job, job: &Job) -> bool {
         && relative(a)
         && relative(b)
         && dir(a) == dir(b)
-        && agents
-        && settings
-        && incomplete
+        && a.agents == b.agents
+        && a.models == b.models
+        && !a.settings.is_unknown()
+        && a.settings.values == b.settings.values
         && a.planned.is_some()
         && a.planned == b.planned
+        && incomplete()
 }

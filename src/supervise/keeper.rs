@@ -95,19 +95,11 @@ pub fn start(order: &Order, own: &Path, verb: &[&str]) -> Result<Record, String>
     }
 }
 
-/// A keeper's life; gives its exit code. Reads the order, answers, and ends when the child has ended.
+/// A keeper's life; gives its exit code. Reads the order, answers, and ends when the child has ended. Whoever
+/// calls it sees to it that no signal ends it.
 pub fn main() -> u8 {
     // In a session of its own no terminal and no shell reaches it. It fails only for what leads one already.
     let _ = rustix::process::setsid();
-    // What is handled here is at its default in the child: a shell that put us into the background may
-    // have had SIGINT ignored, and Harbor could not be stopped by it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    let ears = runtime.as_ref().ok().map(|runtime| {
-        use tokio::signal::unix::{SignalKind, signal};
-        let _inside = runtime.enter();
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup(), SignalKind::quit()];
-        kinds.map(signal)
-    });
     let answer = |answer: &Answer| {
         let line = serde_json::to_string(answer).unwrap_or_default();
         let _ = writeln!(std::io::stdout(), "{line}");
@@ -149,7 +141,6 @@ pub fn main() -> u8 {
     if let Err(error) = record.write(&order.state_dir) {
         tracing::error!(%error, "how harbor ended is not noted");
     }
-    drop(ears);
     0
 }
 

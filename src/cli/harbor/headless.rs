@@ -98,8 +98,11 @@ fn stop(begun: &Begun, dir: &Path) {
         return say(&format!("nothing to stop: {}", found.words()));
     };
     let advice = audit::advice(owner, begun.record.version.as_deref());
-    let sent = audit::signal(owner, advice.signal);
-    let name = match advice.signal {
+    // Where both are handled, the one that leaves no phantoms: the keeper saw to it that it is not ignored.
+    let other = advice.other.filter(|_| owner.int == audit::process::Disposition::Handled);
+    let signal = other.map_or(advice.signal, |(signal, _)| signal);
+    let sent = audit::signal(owner, signal);
+    let name = match signal {
         StopSignal::Term => "SIGTERM",
         StopSignal::Int => "SIGINT",
     };

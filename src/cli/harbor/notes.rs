@@ -1,7 +1,7 @@
 //! `pilothouse harbor list` and `pilothouse harbor attach`: what was started so.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -74,6 +74,18 @@ pub fn list(args: &HarborArgs) -> u8 {
     }
     load::print(&out);
     FINE
+}
+
+/// How the harbor of a job dir ended that was started from here, where that is worth a word.
+pub fn how_it_ended(dir: &Path) -> Option<String> {
+    let record = Record::find(&crate::cli::state_dir()?, dir.to_str()?)?;
+    match record.state() {
+        State::Ended(ended) if ended.code == Some(0) => None,
+        State::Ended(_) | State::Gone => {
+            Some(format!("harbor {}; its output: {}", record.state().words(), record.log.display()))
+        }
+        State::Runs | State::Elsewhere => None,
+    }
 }
 
 /// Shows one of them again, or tells how it ended.

@@ -87,7 +87,7 @@ fn tell_end(record: &Record, state_dir: PathBuf, news: Sender<News>) {
             std::thread::sleep(LOOK);
             let state = record.look(&state_dir);
             if state != State::Runs {
-                let _ = news.blocking_send(News::Told(format!("harbor {}", state.words())));
+                let _ = news.blocking_send(News::ChildEnded(format!("harbor {}", state.words())));
                 return;
             }
         }

@@ -60,7 +60,9 @@ pub fn run(args: &HarborArgs, command: Command, common: &Common) -> u8 {
         Ok(weighed) => weighed,
         Err(code) => return code,
     };
-    let asked = Asked::read(&command, &cwd, look::known(version.as_deref())).dir();
+    let asked = Asked::read(&command, &cwd, look::known(version.as_deref()));
+    // A resume is asked for where it was told, wherever that version of Harbor goes then.
+    let asked = if asked.resumes { asked.from_job.clone() } else { asked.dir() };
     let secrets = secrets(&command);
     let order = Order {
         state_dir: state_dir.clone(),
