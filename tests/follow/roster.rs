@@ -196,7 +196,7 @@ fn what_is_broken_costs_itself_alone() {
     job(&root.join("good"), 2, 1, 1, END);
     // Half written, empty, a directory, a FIFO, a link, 10 MB on one line.
     for (name, text) in
-        [("half", &r#"{"id":"x","stats":{"n_compl"#[..]), ("empty", ""), ("nul", "\0\0\0\0"), ("list", "[[[[")]
+        [("half", r#"{"id":"x","stats":{"n_compl"#), ("empty", ""), ("nul", "\0\0\0\0"), ("list", "[[[[")]
     {
         job(&root.join(name), 2, 1, 1, END);
         fs::write(root.join(name).join("result.json"), text).unwrap();
