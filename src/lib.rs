@@ -13,12 +13,13 @@
 //! | [`agent`] | who works in a trial: oracle, nop, scripted, terminus, programs described by a file | `job`, `harbor`, `environment`, `terminal`, `model` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
-//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
+//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent`; the list of all jobs below directories | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |
 //! | [`serving`] | the model side: log lines, polls and metrics of SGLang, vLLM and the router → replicas, history, diagnoses; its `source` reads them | `job`, `environment` (container logs) |
 //! | [`audit`] | ending a job well: who works on it, how to stop that, what is left behind, its mends | `job`, `harbor`, `journal`, `follow`, `environment` |
+//! | [`supervise`] | a real harbor as a child: what to know before it starts, who keeps it, where it writes | `job`, `harbor`, `follow`, `requeue`, `audit` |
 //! | [`app`] | model, message, `update` (pure), action registry; `app::runtime` runs the effects, `app::helm` is the seam to what can be steered | `job`, `cast`, `harbor`, `follow`, `audit`, `triage`, `journal`, `requeue`, `serving` |
 //! | [`ui`] | reads the model, draws; no I/O | `app`, `job`, `cast`, `serving` |
 //! | [`tty`] | the terminal: guard, input, output, clipboard; the only writer of escape sequences | `job::text` |
@@ -50,6 +51,7 @@ pub mod report;
 pub mod requeue;
 pub mod scheduler;
 pub mod serving;
+pub mod supervise;
 pub mod terminal;
 pub mod triage;
 pub mod tty;

@@ -85,6 +85,7 @@ fn dependencies_run_one_way() {
         ("requeue", &["requeue", "journal", "harbor", "job"]),
         ("serving", &["serving", "environment", "job"]),
         ("audit", &["audit", "journal", "follow", "environment", "harbor", "job"]),
+        ("supervise", &["supervise", "audit", "requeue", "follow", "harbor", "job"]),
         ("app", &["app", "audit", "triage", "journal", "requeue", "serving", "follow", "cast", "harbor", "job"]),
         ("ui", &["ui", "app", "cast", "serving", "job"]),
         ("tty", &["tty", "job"]),

@@ -146,7 +146,7 @@ pub fn derive(fleet: &Fleet, now: Stamp, counting: &Counting) -> Derived {
 /// What makes all trials fail alike is as bad as a server that fails.
 fn severity(kind: WarningKind) -> Severity {
     match kind {
-        WarningKind::Systemic | WarningKind::Config => Severity::Error,
+        WarningKind::Systemic | WarningKind::Config | WarningKind::Rerun => Severity::Error,
         _ => Severity::Warning,
     }
 }

@@ -398,6 +398,8 @@ pub enum News {
     Unlinked,
     /// What somebody did.
     Told(String),
+    /// The child that this screen watches has ended, in words.
+    ChildEnded(String),
     /// The owner's job is over.
     Over(Over),
     /// The survey of a job; the reason when nobody was found or may be stopped.

@@ -48,6 +48,8 @@ pub struct Steer {
     pub probing: Option<String>,
     /// What a probe found last.
     pub probed: Option<Probed>,
+    /// This screen watches a child that another process of ours keeps: leaving it asks.
+    pub supervises: bool,
     /// Why the run may not outlive a logout, where that can be told.
     pub logout: Option<String>,
     /// Trial slots that were asked for and are not told yet.
@@ -103,7 +105,8 @@ pub fn act(model: &mut Model, action: Action) -> Option<Vec<Effect>> {
 
 /// Leaves the screen, unless this process has a job at work: then it asks.
 pub fn quit(model: &mut Model) -> Vec<Effect> {
-    if !model.steer.holds() {
+    let child = model.steer.supervises && child(model).is_some();
+    if !model.steer.holds() && !child {
         return vec![Effect::Quit];
     }
     match &model.overlay {
@@ -114,11 +117,19 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
     Vec::new()
 }
 
+/// The child that a supervising screen watches, while it lives: its process.
+pub fn child(model: &Model) -> Option<u32> {
+    let running = |job: &&Job| model.derived.state(job.key).is_some_and(|s| s.kind == StateKind::Running);
+    let job = model.fleet.jobs().first().filter(|job| model.fleet.jobs().len() == 1 || running(job))?;
+    job.liveness.owner.as_ref().map(|(pid, _)| *pid)
+}
+
 /// The job that the keys are about: that of the trial or row that is looked at, else the only one.
 pub fn job(model: &Model) -> Option<&Job> {
     let key = match model.view() {
         View::Trial | View::Replay => model.trial.as_ref().map(|t| t.key.job),
-        View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.key),
+        // A line about another job is about none of these, not about the only one.
+        View::Jobs => return super::jobs::attached(model).and_then(|key| model.fleet.job(key)),
         View::Stop => model.steer.stop.as_ref().map(|s| s.place.job),
         View::Triage => triage::current(model).map(|r| r.job),
         View::Preview => model.preview.as_ref().map(|p| p.place.job),
@@ -198,6 +209,10 @@ pub fn why_not_stop(model: &Model) -> Option<String> {
 /// Nobody is known to work on a job: in words.
 fn nobody(model: &Model, job: &Job) -> String {
     let name = &job.facts.name;
+    if let Some(stray) = job.liveness.stray.as_ref().filter(|stray| !stray.here) {
+        let (who, pid, dir) = (&stray.command, stray.pid, stray.writes.display());
+        return format!("attached read-only: {who} (pid {pid}) was told {name} and writes into {dir}: attach that");
+    }
     match model.derived.state(job.key).map(|s| s.kind) {
         Some(StateKind::Finished) => format!("{name} is finished: nothing runs"),
         _ if job.liveness.owner_search_conclusive => {
@@ -385,6 +400,15 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
             Vec::new()
         }
         News::Told(text) => {
+            notice(model, text);
+            Vec::new()
+        }
+        News::ChildEnded(text) => {
+            model.steer.supervises = false;
+            // The question whether to leave it running is none any more.
+            if matches!(&model.overlay, Some(Overlay::Ask(asking)) if asking.ask == Ask::Leave) {
+                model.overlay = None;
+            }
             notice(model, text);
             Vec::new()
         }

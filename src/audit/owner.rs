@@ -196,7 +196,13 @@ pub fn find_owner_in(job_dir: &Path, census: &Census) -> Found {
     let search = census.search(job_dir, fstype::of(job_dir).local);
     let has_log = job_dir.join("job.log").symlink_metadata().is_ok();
     match (search.conclusive, has_log, &lease) {
-        (true, ..) => Found::Nobody("no process on this host holds its job.log open".to_string()),
+        (true, ..) => {
+            let astray = search.stray.filter(|stray| !stray.here).map(|stray| {
+                let writes = stray.writes.display().to_string();
+                format!("; {} (pid {}) was told it, and writes into {}", stray.command, stray.pid, clean(&writes))
+            });
+            Found::Nobody(format!("no process on this host holds its job.log open{}", astray.unwrap_or_default()))
+        }
         (false, false, Some(note)) if note.process() == Process::Gone => {
             Found::Nobody(clean(&format!("the holder of its lease, {}, is gone", note.holder())).into_owned())
         }
@@ -304,6 +310,15 @@ fn doubts(facts: &Facts, job_dir: &Path) -> Vec<String> {
         None
     };
     let name = job_dir.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    if program == Program::Harbor
+        && verb == Verb::Resume
+        && let (Some(told), Some(cwd)) = (value(&["-p", "--job-path"]), &facts.cwd)
+    {
+        let there = std::fs::canonicalize(cwd.join(&told)).ok();
+        if there.is_some() && there != std::fs::canonicalize(job_dir).ok() {
+            out.push(clean(&format!("it was told to resume {told}, and this is another job dir")).into_owned());
+        }
+    }
     if program == Program::Harbor && verb == Verb::Run {
         if let Some(said) = value(&["--job-name"]).filter(|said| *said != name) {
             out.push(clean(&format!("it was started with --job-name {said}, and this is {name}")).into_owned());

@@ -9,8 +9,11 @@ pub mod ctl;
 pub mod demo;
 pub mod desk;
 pub mod endpoint;
+pub mod harbor;
+pub mod jobs;
 pub mod load;
 pub mod log;
+pub mod remembered;
 pub mod replay;
 pub mod report;
 pub mod requeue;
@@ -100,8 +103,12 @@ pub enum ThemeChoice {
 pub enum Command {
     /// Run a job natively: tasks × agents × attempts, in Harbor's job directory
     Run(Box<run::Run>),
+    /// Run a real harbor as a child, with a screen: its arguments are passed on untouched
+    Harbor(Box<harbor::HarborArgs>),
     /// Show job directories on the screen, live
     Attach(attach::Attach),
+    /// List all jobs below directories: state, progress, score, owner
+    Jobs(jobs::JobsArgs),
     /// Print how one or several jobs stand
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
@@ -151,7 +158,9 @@ pub fn main(cli: Cli) -> u8 {
     crate::tty::guard::hook_panics();
     match cli.command {
         Command::Run(args) => run::run(&args, &cli.common),
+        Command::Harbor(args) => harbor::run(&args, &cli.common),
         Command::Attach(args) => attach::run(&args, &cli.common),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
         Command::Triage(args) => triage::run(&args),

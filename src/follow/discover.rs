@@ -36,7 +36,7 @@ pub fn kind(path: &Path) -> io::Result<DirKind> {
     Ok(kind_of(&dir, &entries, true))
 }
 
-fn kind_of(dir: &Dir, entries: &[Entry], deep: bool) -> DirKind {
+pub(super) fn kind_of(dir: &Dir, entries: &[Entry], deep: bool) -> DirKind {
     let has = |name: &str| entries.iter().any(|e| e.kind == EntryKind::File && e.name == name);
     // Both logs are made before any other file, and nobody else's files are called so.
     if has("trial.log") {
@@ -99,7 +99,7 @@ fn by_keys(name: &str, bytes: &[u8]) -> Option<DirKind> {
     }
 }
 
-fn is_hidden(entry: &Entry) -> bool {
+pub(super) fn is_hidden(entry: &Entry) -> bool {
     entry.name.as_encoded_bytes().starts_with(b".")
 }
 

@@ -15,6 +15,8 @@
 //! | `poll` | how often to look where events can not be believed |
 //! | [`fstype`] | whether they can |
 //! | [`owner`] | the process that works on a job |
+//! | [`roster`] | all jobs below some directories, from their own files, each root on a thread of its own |
+//! | [`told`] | which job dir a Harbor was told by its command line |
 
 pub mod discover;
 mod evidence;
@@ -25,7 +27,9 @@ pub mod owner;
 mod poll;
 mod probe;
 mod roots;
+pub mod roster;
 mod scan;
+pub mod told;
 mod watch;
 
 use std::path::PathBuf;

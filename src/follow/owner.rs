@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::told;
 use crate::harbor::dir::Dir;
 use crate::harbor::write::lease::{self, Observer, Process, Reading, Standing};
-use crate::job::text;
+use crate::job::{Stray, text};
 
 /// A living owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct Search {
     pub conclusive: bool,
     /// How the last owner left, in words, where its lease says so.
     pub left: Option<Arc<str>>,
+    /// A process that was told this job dir and writes elsewhere, or was told another and writes here.
+    pub stray: Option<Stray>,
 }
 
 /// What the lease of a job says of its owner; None where there is none, or where it can not be read.
@@ -48,9 +51,9 @@ pub fn by_lease(job: &Dir, observer: &mut Observer, at: Duration) -> Option<Sear
     let found = |command: String, started| Search {
         owner: Some(Owner { pid: note.pid, command: Arc::from(command), started }),
         conclusive: true,
-        left: None,
+        ..Search::default()
     };
-    let left = |words: String| Search { owner: None, conclusive: true, left: Some(Arc::from(words)) };
+    let left = |words: String| Search { conclusive: true, left: Some(Arc::from(words)), ..Search::default() };
     Some(match (standing, process) {
         (Standing::Released, _) => left("pilothouse gave the job back".to_string()),
         (_, Process::There) => found("pilothouse".to_string(), Some(note.started)),
@@ -76,6 +79,8 @@ struct Writer {
     /// The directory of the log, as the kernel names it.
     job_dir: PathBuf,
     owner: Owner,
+    /// Its sub-command and the job dir that it was told, where that is another one.
+    told: Option<(Arc<str>, PathBuf)>,
 }
 
 impl Census {
@@ -100,7 +105,8 @@ impl Census {
                     let command = String::from_utf8_lossy(&command);
                     let command = Arc::from(&*text::clean(command.trim()));
                     let owner = Owner { pid, command, started: start_time(pid) };
-                    census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner });
+                    let told = told::by_process(pid, &job_dir);
+                    census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner, told });
                 }
             }
         }
@@ -112,7 +118,7 @@ impl Census {
     pub fn search(&self, job_dir: &Path, local: bool) -> Search {
         let Ok(log) = fs::symlink_metadata(job_dir.join("job.log")) else {
             // Without a log nobody can hold it open, but another kind of writer may be at work.
-            return Search::default();
+            return Search { stray: self.stray(job_dir), ..Search::default() };
         };
         let dir_owner = fs::metadata(job_dir).map(|m| m.uid()).unwrap_or(log.uid());
         let owner = self.holding(&log).next().cloned();
@@ -120,11 +126,27 @@ impl Census {
         // of its processes are hidden from everybody that nothing would ever be certain.
         let hidden = self.hidden.contains(&dir_owner);
         let conclusive = local && (owner.is_some() || !hidden && sees_all(dir_owner) && !foreign_mount(job_dir));
-        Search { owner, conclusive, left: None }
+        Search { owner, conclusive, left: None, stray: self.stray(job_dir) }
     }
 }
 
 impl Census {
+    /// A process that was told one job dir and writes into another one, where this is either of them.
+    pub fn stray(&self, job_dir: &Path) -> Option<Stray> {
+        let mut astray = self.writers.iter().filter_map(|w| Some((w, w.told.as_ref()?))).peekable();
+        // Hardly ever is there one.
+        astray.peek()?;
+        let real = fs::canonicalize(job_dir).ok()?;
+        let (writer, (command, meant)) = astray.find(|(w, (_, meant))| w.job_dir == real || *meant == real)?;
+        Some(Stray {
+            pid: writer.owner.pid,
+            command: command.clone(),
+            meant: meant.clone(),
+            writes: writer.job_dir.clone(),
+            here: writer.job_dir == real,
+        })
+    }
+
     fn holding<'a>(&'a self, log: &fs::Metadata) -> impl Iterator<Item = &'a Owner> + use<'a> {
         let wanted = (log.dev(), log.ino());
         self.writers.iter().filter(move |w| (w.device, w.inode) == wanted).map(|w| &w.owner)

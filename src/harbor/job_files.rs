@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::config::{DEFAULT_AGENT, agent_key, shared, short_name, task_key, what};
 use super::json::{self, Entries, FileProblem, FromMap, List, Object, Scalar, object};
 use super::settings::settings;
+use crate::job::roster::Standing;
 use crate::job::text::mask_secrets;
 use crate::job::{JobFacts, JobSummary, Planned, Problem, ProblemKind, Stamp, time};
 
@@ -33,6 +34,7 @@ object!(RawSourceJob<'a> {
 
 object!(RawConfig<'a> {
     job_name: Scalar<'a> = "job_name",
+    jobs_dir: Scalar<'a> = "jobs_dir",
     n_concurrent_trials: Scalar<'a> = "n_concurrent_trials",
     orchestrator: Object<'a, RawOrchestrator<'a>> = "orchestrator",
     agents: List<Object<'a, RawAgentEntry<'a>>, 1000> = "agents",
@@ -71,8 +73,13 @@ object!(RawLock<'a> {
 
 type Numbers<'a> = Object<'a, Entries<'a, Scalar<'a>>>;
 
+/// Trial names by reward, by reward key.
+type Graded<'a> = Object<'a, Entries<'a, Object<'a, Entries<'a, List<Scalar<'a>, PLANNED>>>>>;
+
 object!(RawEval<'a> {
     metrics: List<Numbers<'a>, 100> = "metrics",
+    reward_stats: Graded<'a> = "reward_stats",
+    exception_stats: Object<'a, Entries<'a, List<Scalar<'a>, PLANNED>>> = "exception_stats",
 });
 
 object!(RawStats<'a> {
@@ -186,6 +193,7 @@ pub fn merge_last_good(old: &JobFacts, mut new: JobFacts, parsed: Parsed) -> Job
         if !old.name.is_empty() {
             new.name = old.name.clone();
         }
+        new.jobs_dir = old.jobs_dir.clone();
         old_or(&mut new.agents, &old.agents);
         old_or(&mut new.models, &old.models);
         old_or(&mut new.datasets, &old.datasets);
@@ -286,6 +294,7 @@ fn read_config(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FilePr
     #[derive(Default)]
     struct Config {
         name: Option<Arc<str>>,
+        jobs_dir: Option<Arc<str>>,
         n_concurrent: Option<u32>,
         agents: Vec<Arc<str>>,
         models: Vec<Arc<str>>,
@@ -296,6 +305,7 @@ fn read_config(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FilePr
         root(body, |raw: &RawConfig<'_>| {
             let mut out = Config {
                 name: shared(&raw.job_name),
+                jobs_dir: shared(&raw.jobs_dir),
                 n_concurrent: raw
                     .n_concurrent_trials
                     .u32()
@@ -323,6 +333,7 @@ fn read_config(facts: &mut JobFacts, bytes: &[u8]) -> Result<Vec<String>, FilePr
     if let Some(name) = config.name {
         facts.name = name;
     }
+    facts.jobs_dir = config.jobs_dir;
     facts.n_concurrent = config.n_concurrent.or(facts.n_concurrent);
     for (list, from) in [
         (&mut facts.agents, config.agents),
@@ -484,7 +495,37 @@ fn summary(raw: &RawResult<'_>, odd: &mut Vec<String>) -> JobSummary {
         n_cancelled: count(|s| s.n_cancelled.u64()),
         n_retries: count(|s| s.n_retries.u64()),
         means: means(stats),
+        standing: standing(stats),
     }
+}
+
+/// Passed and graded by the lists of names. A job that was gone on with names some of them twice.
+fn standing(stats: &RawStats<'_>) -> Option<Standing> {
+    let mut graded: HashSet<&str> = HashSet::new();
+    let mut passed: HashSet<&str> = HashSet::new();
+    let mut listed = false;
+    for (_, eval) in stats.evals.get().map(|e| e.0.as_slice()).unwrap_or_default() {
+        let keys = eval.get().and_then(|e| e.reward_stats.get()).map(|k| k.0.as_slice());
+        listed |= keys.is_some();
+        let keys = keys.unwrap_or_default();
+        let named = keys.iter().find(|(key, _)| key == "reward");
+        let only = if let [only] = keys { Some(only) } else { None };
+        let Some(values) = named.or(only).and_then(|(_, values)| values.get()) else { continue };
+        for (value, names) in &values.0 {
+            let Some(value) = value.parse::<f64>().ok().filter(|v| v.is_finite()) else { continue };
+            for name in names.items.iter().filter_map(Scalar::str) {
+                graded.insert(name);
+                if value == 1.0 {
+                    passed.insert(name);
+                }
+            }
+        }
+    }
+    let evals = stats.evals.get().map(|e| e.0.as_slice()).unwrap_or_default().iter();
+    let exceptions = evals.filter_map(|(_, eval)| eval.get()?.exception_stats.get()).flat_map(|kinds| &kinds.0);
+    let mut ended = exceptions.flat_map(|(_, names)| &names.items).filter_map(Scalar::str);
+    let at_least = ended.any(|name| !graded.contains(name));
+    listed.then_some(Standing { passed: passed.len() as u64, graded: graded.len() as u64, at_least })
 }
 
 fn means(stats: &RawStats<'_>) -> BTreeMap<Arc<str>, f64> {

@@ -35,7 +35,7 @@ mod yaml_text;
 
 pub use crate::job::policy::{ErrorPolicy, ErrorPolicyOverride};
 pub use flags::{HarborOnly, RunFlags};
-pub use layers::Format;
+pub use layers::{Format, read as read_layer};
 pub use names::{ALPHABET, Planned, job_name, plan, task_short_name, trial_name};
 pub use node::{Entry, Node, Place, Problem, Value};
 pub use print::{Env, Printed};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::roster::Standing;
 use super::settings::Settings;
 use super::time::Stamp;
 use super::trial::Problem;
@@ -92,6 +93,9 @@ pub struct JobSummary {
     /// Mean reward as Harbor states it, per evals key: the metric `reward`, else `mean`, else the
     /// only one.
     pub means: BTreeMap<Arc<str>, f64>,
+    /// Passed and graded as Harbor lists them by trial name, each name once: the reward `reward`, else the
+    /// only one. None where it lists none.
+    pub standing: Option<Standing>,
 }
 
 /// What `config.json`, `lock.json` and `result.json` of a job say.
@@ -111,6 +115,9 @@ pub struct JobFacts {
     pub agents: Vec<Arc<str>>,
     /// Model names, in order, without repeats.
     pub models: Vec<Arc<str>>,
+    /// Where jobs go, as its config has it: often relative to the directory that the job was started in.
+    /// None where it does not say; Harbor takes `jobs` then.
+    pub jobs_dir: Option<Arc<str>>,
     /// Dataset labels.
     pub datasets: Vec<Arc<str>>,
     /// Trials at a time.
@@ -143,6 +150,22 @@ impl JobFacts {
     }
 }
 
+/// A process that was told to go on with one job dir and writes into another one: `harbor job resume` of
+/// 0.21 does so when it is started in another directory, and so does a start from an old job's config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stray {
+    /// The process, by which two jobs of it are known to belong together.
+    pub pid: u32,
+    /// Its sub-command, as one types it: `harbor job resume`.
+    pub command: Arc<str>,
+    /// The job dir that it was told, absolute.
+    pub meant: PathBuf,
+    /// The job dir that it writes into, absolute.
+    pub writes: PathBuf,
+    /// This job is the one that it writes into; else the one that it was told.
+    pub here: bool,
+}
+
 /// What speaks for and against a living owner of the job, as observed by the follower.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Liveness {
@@ -153,6 +176,8 @@ pub struct Liveness {
     pub owner_search_conclusive: bool,
     /// Why there is certainly no owner, in words, where the last one left a record of it (its lease).
     pub owner_left: Option<Arc<str>>,
+    /// A process that was told this job dir and writes elsewhere, or was told another and writes here.
+    pub stray: Option<Stray>,
     /// Newest modification time met in the job dir.
     pub last_write: Option<Stamp>,
 }

@@ -81,6 +81,9 @@ pub struct Job {
     /// Directories that vanished while their job ran, with nothing in their place yet: a retry is
     /// due.
     pub retry_wait: BTreeMap<Arc<str>, Arc<str>>,
+    /// Trials with a reward that counts whose directories went away while the job was watched, and did not
+    /// come back: task, and whether it was solved.
+    pub lost: BTreeMap<Arc<str>, (Arc<str>, bool)>,
     /// Set while the directory can not be reached.
     pub unreachable: Option<Problem>,
     /// Trials read and directories known while the first scan runs.
@@ -94,13 +97,15 @@ pub struct Job {
 }
 
 impl Job {
-    fn new(key: JobKey, facts: JobFacts) -> Job {
+    /// A job of which nothing but this is known.
+    pub fn new(key: JobKey, facts: JobFacts) -> Job {
         Job {
             key,
             facts,
             liveness: Liveness::default(),
             trials: BTreeMap::new(),
             retry_wait: BTreeMap::new(),
+            lost: BTreeMap::new(),
             unreachable: None,
             scanning: None,
             settled: false,
@@ -256,6 +261,7 @@ impl Fleet {
             JobEvent::Trial(key, trial) => {
                 if let Some(job) = self.job_mut(key) {
                     job.retry_wait.remove(&trial.name);
+                    job.lost.remove(&trial.name);
                     job.trials.insert(trial.name.clone(), *trial);
                 }
             }
@@ -264,6 +270,10 @@ impl Fleet {
                     && let Some(trial) = job.trials.remove(&name)
                 {
                     job.classes.remove(&name);
+                    if let Some(result) = trial.result.as_deref().filter(|r| r.has_valid_reward()) {
+                        let solved = result.rewards.primary() == Some(1.0);
+                        job.lost.insert(name.clone(), (trial.task.clone(), solved));
+                    }
                     job.retry_wait.insert(name, trial.task);
                 }
             }

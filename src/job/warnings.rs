@@ -6,6 +6,7 @@ use super::fleet::{Fleet, Job, StateKind};
 use super::merge::How;
 use super::outcome::RewardValue;
 use super::phase::{self, Phase};
+use super::rerun;
 use super::scores;
 use super::slots::Rule;
 use super::tally::{Count, Fate, Tally};
@@ -19,6 +20,8 @@ pub enum WarningKind {
     Unreachable,
     /// Most trials of a job failed alike within minutes.
     Systemic,
+    /// A job that is busy with what has a score already.
+    Rerun,
     /// The operator's own mistake: a wrong key, a wrong model name.
     Config,
     /// Several faults of the surroundings within minutes.
@@ -85,6 +88,7 @@ impl WarningKind {
         match self {
             WarningKind::Unreachable => "unreachable",
             WarningKind::Systemic => "systemic",
+            WarningKind::Rerun => "rerun",
             WarningKind::Config => "config",
             WarningKind::InfraBurst => "infra_burst",
             WarningKind::ZeroTokens => "zero_tokens",
@@ -212,7 +216,8 @@ impl Warnings<'_, '_> {
         let count = self.count;
         for whole in &count.wholes {
             let Some(job) = count.fleet.jobs().get(whole.newest()) else { continue };
-            for alarm in alarms::of_job(job, &count.fleet.alarm_limits, count.now) {
+            let again = rerun::of(count.fleet.jobs(), job, count.now).map(|found| found.alarm());
+            for alarm in alarms::of_job(job, &count.fleet.alarm_limits, count.now).into_iter().chain(again) {
                 let path = match &alarm.trial {
                     Some(trial) => self.path(whole.newest(), trial),
                     None => job.facts.dir.display().to_string(),

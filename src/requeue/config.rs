@@ -415,7 +415,7 @@ fn literals(section: &str, of: &mut Map<String, Value>, model: &str, out: &mut B
 
 /// The variable that the client of a model's provider reads its key from; None where it needs none, or
 /// where that is not known.
-fn key_of(model: &str) -> Option<&'static str> {
+pub fn key_of(model: &str) -> Option<&'static str> {
     let (provider, _) = model.split_once('/')?;
     Some(match provider {
         "openai" => "OPENAI_API_KEY",

@@ -78,6 +78,7 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
     match model.fleet.jobs() {
         [] => left.push(piece(
             match model.fleet.problems.first() {
+                None if model.jobs.home => "all jobs: Enter opens one".to_string(),
                 Some(problem) => format!("no job: {}: {}", problem.path, problem.message),
                 None => "waiting for a job to appear".to_string(),
             },
@@ -163,11 +164,6 @@ fn slots(model: &Model, pen: Pen) -> Option<Piece> {
         Stopping::Hurrying => (format!("stopping at once, {running} to end"), pen.alarm()),
     };
     Some(piece(text, style, 0))
-}
-
-/// `terminus-2 · Qwen3 · tb-2.1 · harbor 0.21.0`
-pub fn job_words(job: &Job, pen: Pen) -> String {
-    facts(job).join(&format!(" {} ", pen.dot()))
 }
 
 /// Agents, models, datasets, version: the dearest first.

@@ -60,6 +60,7 @@ fn alive(dir: &Path) -> Fleet {
         owner_search_conclusive: true,
         owner_left: None,
         last_write: Some(Stamp::now()),
+        ..Default::default()
     };
     fleet.apply(pilothouse::job::JobEvent::Liveness(key, liveness));
     fleet

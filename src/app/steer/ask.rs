@@ -58,6 +58,8 @@ pub enum Deed {
     Send(Signal),
     /// Leave the screen.
     Leave,
+    /// Ask how to stop.
+    AskStop,
     /// Leave the screen; the job goes on.
     Detach,
     /// Mend.
@@ -184,6 +186,7 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
         }
         (Ask::Bulk, Deed::Say) => triage::bulk::say(model),
         (_, Deed::Leave) => vec![Effect::Quit],
+        (_, Deed::AskStop) => stop::begin(model),
         (_, Deed::Detach) => vec![Effect::Detach],
         (Ask::CancelMany(keys), Deed::CancelTrial) => {
             let names: Vec<String> = super::crowd::still(model, keys).map(|row| row.name.to_string()).collect();
@@ -237,6 +240,7 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
             _ => stop::content(model, *key),
         },
         Ask::CancelMany(keys) => super::crowd::content(model, keys),
+        Ask::Leave if model.steer.side == Side::Attached => supervised(model),
         Ask::Leave => own(model, true),
         Ask::Detach => detach(model),
         Ask::Mend(which) => stop::mend_content(model, *which),
@@ -254,6 +258,28 @@ pub fn trials(n: usize) -> String {
 /// Seconds that a trial has run.
 pub fn ran(row: &Row, now: Stamp) -> Option<f64> {
     row.started.or(row.timing.map(|t| t.from)).and_then(|from| time::seconds_between(from, now))
+}
+
+/// Leaving a child that goes on without this screen.
+fn supervised(model: &Model) -> Content {
+    let mut out = Content { title: "leave".to_string(), ..Content::default() };
+    let Some(pid) = super::child(model) else {
+        out.say(Tone::Plain, "Harbor has ended.");
+        out.offer(Deed::Keep, "stay", "");
+        out.offer(Deed::Leave, "leave", "nothing runs any more");
+        return out;
+    };
+    out.say(Tone::Strong, format!("harbor (pid {pid}) works on this job."));
+    if let Some(job) = model.fleet.jobs().first() {
+        names(model, job.key, &mut out);
+    }
+    if let Some(why) = &model.steer.logout {
+        out.say(Tone::Alarm, why.clone());
+    }
+    out.offer(Deed::Keep, "stay", "");
+    out.offer(Deed::Detach, "leave it running", format!("pilothouse harbor attach {pid} comes back to it"));
+    out.offer(Deed::AskStop, "stop it…", "asks how, says what it costs, and audits what is left");
+    out
 }
 
 fn cancel(model: &Model, key: &TrialKey) -> Content {

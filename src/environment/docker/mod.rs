@@ -27,6 +27,7 @@ mod images;
 mod leftovers;
 mod logs;
 mod networks;
+mod programs;
 mod transport;
 
 pub use address::{Address, parse_address};

@@ -64,6 +64,7 @@ impl Followed {
             }
             Some((sent, at)) => {
                 let owner = sent.owner != self.liveness.owner
+                    || sent.stray != self.liveness.stray
                     || sent.owner_left != self.liveness.owner_left
                     || sent.owner_search_conclusive != self.liveness.owner_search_conclusive;
                 self.liveness_due = Some(*at + LIVENESS_PAUSE);
@@ -86,7 +87,7 @@ impl Followed {
             _ => None,
         };
         let search = match leased {
-            _ if over => owner::Search::default(),
+            _ if over => owner::Search { stray: env.census(|census| census.stray(&self.path)), ..Default::default() },
             Some(search) if search.owner.is_some() => search,
             None if self.owner.as_ref().is_some_and(owner::alive) => return,
             // What one of ours left may have been taken up by Harbor.
@@ -98,6 +99,7 @@ impl Followed {
         self.liveness.owner = search.owner.as_ref().map(|o| (o.pid, o.command.clone()));
         self.liveness.owner_search_conclusive = search.conclusive;
         self.liveness.owner_left = search.left;
+        self.liveness.stray = search.stray;
         self.owner = search.owner;
         self.emit_liveness(out, true);
     }
