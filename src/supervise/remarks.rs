@@ -110,10 +110,10 @@ fn consent(asked: &Asked, seen: &Seen) -> Option<Remark> {
     let remedy = "add -y, which allows it";
     if !names.is_empty() {
         let shown = shorten(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let what = format!("-y is missing: tasks read {shown} of this host, harbor asks for it and nobody can answer");
+        let what = format!("no -y: tasks read {shown} of this host, harbor asks for it and nobody can answer");
         return Some(Remark::asks("no_yes", what, remedy).adding(&["-y"]));
     }
-    let what = "-y is missing: where a task reads variables of this host, harbor asks and nobody can answer";
+    let what = "no -y: where a task reads variables of this host, harbor asks and nobody can answer";
     let remark = Remark::note("no_yes", what, remedy).adding(&["-y"]);
     // Of tasks that are not here nothing is known.
     Some(Remark { asks: !asked.all_tasks, ..remark })
