@@ -5,6 +5,7 @@
 //! Harbor writes every file by truncating it and writing in place, so an empty or torn file is an
 //! everyday event: [`FileProblem::may_heal`] tells those apart from files that stay wrong.
 
+pub mod classic;
 pub mod config;
 pub mod ctrf;
 pub mod dir;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::class::{Class, Classification, Flag};
 use super::eta::{self, Eta};
 use super::fleet::{Job, StateKind};
+use super::outcome::is_agent_timeout;
 use super::phase::{self, Phase};
 use super::text::mask_secrets;
 use super::time::{self, Stamp};
@@ -140,7 +141,7 @@ fn likeness(ended: &Ended<'_>) -> Option<String> {
         Some(Class::Passed | Class::Partial | Class::Failed | Class::AgentTimeout | Class::Cancelled) => None,
         Some(Class::Unclassified) | None => {
             let exception = result.exception.as_ref()?;
-            if result.is_cancelled() || kind == "AgentTimeoutError" || result.rewards.primary() == Some(1.0) {
+            if result.is_cancelled() || is_agent_timeout(kind) || result.rewards.primary() == Some(1.0) {
                 return None;
             }
             let mut text = exception.message.replace(&*ended.trial.name, "").replace(&*ended.trial.task, "");
@@ -286,7 +287,7 @@ fn all_timeouts(job: &Job, ended: &[Ended<'_>], eta: Option<&Eta>, limits: &Limi
     let late = |e: &Ended<'_>| {
         let result = e.trial.result.as_deref();
         result.is_some_and(|r| {
-            r.exception_type().is_some_and(|kind| &**kind == "AgentTimeoutError") && r.rewards.primary() != Some(1.0)
+            r.exception_type().is_some_and(|kind| is_agent_timeout(kind)) && r.rewards.primary() != Some(1.0)
         })
     };
     if ended.len() < limits.all_timeouts.max(1) as usize || !ended.iter().all(late) {

@@ -14,8 +14,14 @@ pub struct JobKey(pub u32);
 pub struct TrialKey {
     /// The job whose directory holds it.
     pub job: JobKey,
-    /// Directory name as found (not sanitised; lossy where it is not UTF-8).
+    /// Directory name as found (not sanitised; lossy where it is not UTF-8); of a classic run the path
+    /// `<task>/<trial>`.
     pub trial: Arc<str>,
+}
+
+/// The name of a trial's directory without those above it, which a classic run's trials have.
+pub fn short_name(trial: &str) -> &str {
+    trial.rsplit('/').next().unwrap_or(trial)
 }
 
 /// Tokens as reported; unknown is None, never 0.
@@ -135,6 +141,17 @@ pub struct TrialResult {
     /// Who worked, by the result's own word, for drift: `agent_info.name`, and which prompts where they
     /// are not Harbor's. None where no agent worked.
     pub agent: Option<Arc<str>>,
+    /// The tests as the harness itself counted them, which classic terminal-bench alone does.
+    pub tests: Option<TestCounts>,
+}
+
+/// Tests of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TestCounts {
+    /// Passed.
+    pub passed: u32,
+    /// In all.
+    pub of: u32,
 }
 
 impl TrialResult {
@@ -261,6 +278,8 @@ pub struct Evidence {
     pub steps: Vec<Arc<str>>,
     /// Newest modification time met anywhere in the directory.
     pub newest: Option<Stamp>,
+    /// The file that the phase was read from, where the layout is not Harbor's.
+    pub shown_by: Option<&'static str>,
 }
 
 /// A reward file seen before `result.json`.
@@ -320,7 +339,7 @@ impl ProblemKind {
 /// Everything known about one trial directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// Directory name.
+    /// Directory name; of a classic run the path below its directory.
     pub name: Arc<str>,
     /// Task as the trial's config names it: last path segment, without organisation.
     pub task: Arc<str>,

@@ -384,7 +384,7 @@ impl Warnings<'_, '_> {
     /// Compares the job's own result.json with its directories.
     fn summary(&mut self, job: &Job) {
         let Some(summary) = &job.facts.summary else { return };
-        let path = job.facts.dir.join("result.json").display().to_string();
+        let path = job.facts.dir.join(job.facts.layout.result_file()).display().to_string();
         let results: Vec<&TrialResult> = job.trials.values().filter_map(|t| t.result.as_deref()).collect();
         let own = results.iter().filter(|r| r.exception.is_some()).count() as u64;
         let any = results.iter().filter(|r| r.exception_type().is_some()).count() as u64;

@@ -134,7 +134,7 @@ fn finished(trial: &Trial, result: &TrialResult, facts: Option<&Facts>) -> Timel
     let spans = &result.spans;
     let first = [spans.environment_setup, spans.agent_setup, spans.agent, spans.verifier];
     let Some(start) = result.started.or_else(|| first.iter().find_map(|s| s.started)) else {
-        return Timeline { odd: vec!["result.json holds no times".to_string()], ..Timeline::default() };
+        return Timeline { odd: vec!["the result holds no times".to_string()], ..Timeline::default() };
     };
     let mut maker = Maker::new(start);
     let limits = &trial.limits;
