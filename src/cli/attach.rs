@@ -27,7 +27,7 @@ use crate::tty::TtyError;
 #[derive(Debug, Clone, Args)]
 pub struct Attach {
     /// Job directories, directories of job directories (new jobs appear by themselves), or one trial's
-    /// directory
+    /// directory; of classic terminal-bench run directories, or what was kept of one
     #[arg(required = true, value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Look every SECONDS instead of waiting for file events (chosen by itself on NFS, FUSE and

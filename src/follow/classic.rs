@@ -192,7 +192,7 @@ impl Run {
         let own_name = file.name.as_deref().unwrap_or_else(|| name.rsplit('/').next().unwrap_or(name));
         if let Some(exception) = &mut result.exception {
             match self.log.words(own_name, &file.task, &exception.kind) {
-                Some(words) => exception.message = words.into(),
+                Some(words) => exception.message = format!("{}: {words}", classic::place::LOG).into(),
                 None => {
                     let mut open = self.unexplained.lock().unwrap_or_else(PoisonError::into_inner);
                     open.insert(OsString::from(name));

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::de::IgnoredAny;
 
 use super::evidence::looks_like_trial;
-use crate::harbor::classic::{place, trial_name};
+use crate::harbor::classic::{self, place, trial_name};
 use crate::harbor::dir::{Dir, Entry, EntryKind};
 
 /// Most of a file that is read to find out whose it is.
@@ -135,15 +135,11 @@ fn kind_of(dir: &Dir, entries: &[Entry], deep: bool) -> DirKind {
 
 /// Whose a JSON file is, by its top-level keys.
 fn by_keys(name: &str, bytes: &[u8]) -> Option<DirKind> {
+    if place::is_called(name, place::RESULTS) {
+        return by_results(bytes);
+    }
     let keys: HashMap<String, IgnoredAny> = serde_json::from_slice(bytes).ok()?;
     let any = |wanted: &[&str]| wanted.iter().any(|k| keys.contains_key(*k));
-    if place::is_called(name, place::RESULTS) {
-        return match (any(&["results", "resolved_ids"]), any(&["trial_name", "is_resolved"])) {
-            (true, _) => Some(DirKind::Classic),
-            (false, true) => Some(DirKind::ClassicTrial),
-            (false, false) => None,
-        };
-    }
     let (job, trial): (&[&str], &[&str]) = match name {
         "config.json" => (
             &[
@@ -168,6 +164,15 @@ fn by_keys(name: &str, bytes: &[u8]) -> Option<DirKind> {
         Some(DirKind::Job)
     } else {
         None
+    }
+}
+
+/// What a `results.json` is: other programs have files of that name, too.
+fn by_results(bytes: &[u8]) -> Option<DirKind> {
+    match classic::aggregate(bytes) {
+        Ok(read) if !read.trials.is_empty() || read.count == 0 && read.accuracy.is_some() => Some(DirKind::Classic),
+        Ok(_) => None,
+        Err(_) => classic::trial_result(bytes).is_ok().then_some(DirKind::ClassicTrial),
     }
 }
 
@@ -212,6 +217,17 @@ pub fn trial_in_job(path: &Path) -> Option<(PathBuf, OsString)> {
     Some((parent, name))
 }
 
+/// When `path` names a trial of a classic run that has no directory, as one that only the aggregate knows:
+/// the run's directory and the trial's path below that.
+pub fn trial_without_dir(path: &Path) -> Option<(PathBuf, OsString)> {
+    let (name, task) = (path.file_name()?, path.parent()?);
+    let run = task.parent()?.canonicalize().ok()?;
+    let mut inside = task.file_name()?.to_os_string();
+    inside.push("/");
+    inside.push(name);
+    kind(&run).is_ok_and(|kind| kind == DirKind::Classic).then_some((run, inside))
+}
+
 /// The run that a trial of classic terminal-bench lies in, its path below that, and whether it lies there by
 /// itself: then its directory's parent stands for the run.
 pub(super) fn classic_trial(real: &Path) -> Option<(PathBuf, OsString, bool)> {
@@ -245,5 +261,10 @@ mod tests {
         assert_eq!(kind("result.json", r#"{"id":"x","stats":{}}"#), Some(DirKind::Job));
         assert_eq!(kind("config.json", "{}"), None);
         assert_eq!(kind("result.json", r#"{"id""#), None);
+        let trial = r#"{"task_id":"t","is_resolved":true}"#;
+        assert_eq!(kind("results.json", trial), Some(DirKind::ClassicTrial));
+        assert_eq!(kind("r1_results.json", &format!(r#"{{"results":[{trial}]}}"#)), Some(DirKind::Classic));
+        assert_eq!(kind("results.json", r#"{"results":{"hellaswag":{"acc":0.5}},"config":{}}"#), None);
+        assert_eq!(kind("results.json", r#"{"results":[{"x":1}]}"#), None);
     }
 }

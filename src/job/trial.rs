@@ -24,6 +24,36 @@ pub fn short_name(trial: &str) -> &str {
     trial.rsplit('/').next().unwrap_or(trial)
 }
 
+/// A trial's directory name, `<task>.<attempt>-of-<attempts>[.<run id>]`, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrialName<'a> {
+    /// Task id; may hold dots.
+    pub task: &'a str,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Attempts planned.
+    pub of: u32,
+    /// The run's id; older harnesses leave it out.
+    pub run: Option<&'a str>,
+}
+
+/// Takes a trial's name apart; None for a name of another form.
+pub fn trial_name(name: &str) -> Option<TrialName<'_>> {
+    if name.len() > 512 || name.contains('/') {
+        return None;
+    }
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
+    name.match_indices('.').filter(|(at, _)| *at > 0).find_map(|(at, _)| {
+        let rest = name.get(at + 1..)?;
+        let (attempt, rest) = rest.split_once("-of-")?;
+        let (of, run) = match rest.split_once('.') {
+            Some((of, run)) => (of, Some(run).filter(|run| !run.is_empty())),
+            None => (rest, None),
+        };
+        Some(TrialName { task: name.get(..at)?, attempt: number(attempt)?, of: number(of)?, run })
+    })
+}
+
 /// Tokens as reported; unknown is None, never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Tokens {
@@ -358,4 +388,23 @@ pub struct Trial {
     /// True when `result.json` is there, stable and can not be parsed, and nothing else tells the
     /// phase.
     pub unreadable: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        let parts = |name| trial_name(name).map(|n| (n.task, n.attempt, n.of, n.run));
+        assert_eq!(parts("hello-world.1-of-5"), Some(("hello-world", 1, 5, None)));
+        let dated = "raman-fitting.easy.2-of-3.2025-08-15__16-23-45";
+        assert_eq!(parts(dated), Some(("raman-fitting.easy", 2, 3, Some("2025-08-15__16-23-45"))));
+        assert_eq!(parts("t.1-of-1.run.with.dots"), Some(("t", 1, 1, Some("run.with.dots"))));
+        for odd in
+            ["hello-world", "a.b", ".1-of-1", "x.1-of-", "x.-of-2", "x.1-of-2a", "a/b.1-of-1", "json-merge__rurvPof"]
+        {
+            assert_eq!(parts(odd), None, "{odd}");
+        }
+    }
 }

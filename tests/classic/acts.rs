@@ -14,7 +14,7 @@ fn a_verdict_counts_and_nothing_is_written_into_the_run() {
     let temp = tempfile::tempdir().unwrap();
     let (runs, state) = (temp.path().join("runs"), temp.path().join("state"));
     fs::create_dir(&runs).unwrap();
-    let mut run = Run::begin(&runs, "r1", &["a", "b"], 1);
+    let mut run = Run::begin(&runs, "r1", &["a", "b", "c"], 1);
     let trial = run.end("a", 1, None, "parse_error");
     run.end("b", 1, Some(true), "unset");
     let before = print_of(&runs);
@@ -27,6 +27,16 @@ fn a_verdict_counts_and_nothing_is_written_into_the_run() {
     assert_eq!(score(&document, "corrected")["numerator"], 2.0);
     assert_eq!(score(&document, "raw")["numerator"], 1.0);
     assert_eq!(print_of(&runs), before, "the run is as it was");
+    // Of a trial without directory, too.
+    run.known(run.result("c", 1, None, "test_timeout"));
+    let alone = run.trial("c", 1).1;
+    let out = pilothouse(&state, &["verdict".as_ref(), alone.as_os_str(), "task_invalid".as_ref()]);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let (document, _) = json_in(&state, "tally", &[], std::slice::from_ref(&run.dir));
+    assert_eq!(row(&document, &run.trial("c", 1).0)["verdict"], "task_invalid");
+    let nobody = run.dir.join("c/c.9-of-9");
+    let out = pilothouse(&state, &["verdict".as_ref(), nobody.as_os_str(), "task_invalid".as_ref()]);
+    assert_eq!(out.status.code(), Some(2));
 }
 
 #[test]
@@ -35,6 +45,7 @@ fn a_requeue_is_refused_with_the_command_that_would_do_it() {
     let mut run = Run::begin(temp.path(), "r1", &["a", "b c"], 1);
     run.end("a", 1, None, "parse_error");
     run.end("b c", 1, None, "unknown_agent_error");
+    run.metadata(&["a", "b c"], Some(0.0));
     let before = print_of(temp.path());
     let state = tempfile::tempdir().unwrap();
     let name = run.trial("a", 1).0;

@@ -53,9 +53,9 @@ fn at(fleet: &Fleet, trial: &str) -> Option<Phase> {
     Some(phase::of_trial(trial, job.writer(Stamp::now())))
 }
 
-/// Later than what was written before, by the clock of the files.
-fn later(path: &Path, text: &str) {
-    let begin = fs::metadata(path.parent().unwrap()).unwrap().modified().unwrap();
+/// Written later than another file, by the clock of the files.
+fn later(path: &Path, than: &Path, text: &str) {
+    let begin = fs::metadata(than).unwrap().modified().unwrap();
     let end = Instant::now() + Duration::from_secs(5);
     loop {
         fs::write(path, text).unwrap();
@@ -82,9 +82,14 @@ fn phases_follow_the_files() {
     watch.until("environment", |fleet| at(fleet, &key) == Some(Phase::EnvironmentSetup));
     // The recording begins before the screen is captured, and says nothing yet.
     fs::write(dir.join("sessions/agent.cast"), "{\"version\": 2, \"width\": 160, \"height\": 40}\n").unwrap();
-    later(&dir.join("panes/pre-agent.txt"), "root@c:/app#\n");
+    later(&dir.join("panes/pre-agent.txt"), &dir.join("sessions/agent.cast"), "root@c:/app#\n");
     watch.until("agent setup", |fleet| at(fleet, &key) == Some(Phase::AgentSetup));
-    later(&dir.join("sessions/agent.cast"), "{\"version\": 2, \"width\": 160, \"height\": 40}\n[1, \"o\", \"x\"]\n");
+    let up = dir.join("panes/pre-agent.txt");
+    later(
+        &dir.join("sessions/agent.cast"),
+        &up,
+        "{\"version\": 2, \"width\": 160, \"height\": 40}\n[1, \"o\", \"x\"]\n",
+    );
     watch.until("agent", |fleet| at(fleet, &key) == Some(Phase::AgentRunning(1)));
     Run::episode(&dir, 0, "do it", Some("{\"commands\": []}"));
     Run::episode(&dir, 1, "what came back", None);

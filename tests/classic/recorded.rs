@@ -114,6 +114,7 @@ fn five_attempts_give_the_rates_that_the_harness_states() {
         let stated = stated["pass_at_k"][k].as_f64().unwrap();
         assert!((ours["value"].as_f64().unwrap() - stated).abs() < 1e-9, "pass@{k}: {ours} and {stated}");
     }
+    assert!(warnings(&document, "note").iter().any(|m| m.contains("own tokenizer")), "{document}");
     assert!((score(&document, "mean@5")["value"].as_f64().unwrap() - 0.1925).abs() < 1e-9);
 }
 

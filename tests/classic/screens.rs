@@ -54,13 +54,14 @@ fn the_list_and_a_trial_at_the_usual_sizes() {
         if size.0 >= 120 {
             pty.wait_for("terminal-bench 0.2.18", PATIENCE);
         }
+        assert!(!pty.text().contains("hello-world 16-23-45"), "no part of the run's id beside a task:\n{}", pty.text());
         pty.send("/hello");
         pty.send(key::ENTER);
         pty.wait_gone("raman-fitting", PATIENCE);
         pty.send(key::ENTER);
         pty.wait_for("hello-world.1-of-1", PATIENCE);
         pty.wait_until("episodes", PATIENCE, |screen| screen.contains("write it"));
-        pty.send("q");
+        pty.send(key::CTRL_C);
         pty.wait_exit(PATIENCE);
         assert_eq!(print_of(&runs), before);
     }
@@ -75,6 +76,6 @@ fn the_casts_play() {
     let trial = run.trial("hello-world", 1).1;
     let mut pty = show(temp.path(), &["replay", trial.to_str().unwrap()], (80, 24));
     pty.wait_for("hello from the agent", PATIENCE);
-    pty.send("q");
+    pty.send(key::CTRL_C);
     pty.wait_exit(PATIENCE);
 }

@@ -270,6 +270,12 @@ impl Run {
         } else if facts.planned.is_some() && !self.own.locked {
             facts.planned_by = Some(place::METADATA);
         }
+        if self.entries.values().any(|file| !file.result.tokens.is_unknown()) {
+            let message = "tokens are estimates of the harness's own tokenizer, without the cache and without cost; 0 there \
+                           means that nobody counted and is shown as unknown";
+            let file = if self.hard { place::HARD_RESULTS } else { place::RESULTS };
+            facts.problems.push(problem(path, file, ProblemKind::Note, message));
+        }
         facts.problems.extend(self.groups.values().filter_map(|group| group.odd.clone()));
         if self.hard {
             self.remarks(dir, path, &mut facts);

@@ -24,6 +24,7 @@ pub mod run;
 use std::io::Read as _;
 
 use super::dir::{Dir, EntryKind};
+pub use crate::job::trial::{TrialName, trial_name};
 pub use result::{Aggregate, TrialFile, aggregate, trial_result};
 pub use run::{Run, run};
 
@@ -31,36 +32,6 @@ pub use run::{Run, run};
 const LARGEST: u64 = 32 << 20;
 /// Bytes of a log that are read for one trial.
 const LOG: u64 = 256 << 20;
-
-/// A trial's directory name, `<task>.<attempt>-of-<attempts>[.<run id>]`, taken apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TrialName<'a> {
-    /// Task id; may hold dots.
-    pub task: &'a str,
-    /// Which attempt, from 1.
-    pub attempt: u32,
-    /// Attempts planned.
-    pub of: u32,
-    /// The run's id; older harnesses leave it out.
-    pub run: Option<&'a str>,
-}
-
-/// Takes a trial's name apart; None for a name of another form.
-pub fn trial_name(name: &str) -> Option<TrialName<'_>> {
-    if name.len() > 512 || name.contains('/') {
-        return None;
-    }
-    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
-    name.match_indices('.').filter(|(at, _)| *at > 0).find_map(|(at, _)| {
-        let rest = name.get(at + 1..)?;
-        let (attempt, rest) = rest.split_once("-of-")?;
-        let (of, run) = match rest.split_once('.') {
-            Some((of, run)) => (of, Some(run).filter(|run| !run.is_empty())),
-            None => (rest, None),
-        };
-        Some(TrialName { task: name.get(..at)?, attempt: number(attempt)?, of: number(of)?, run })
-    })
-}
 
 /// The name of a trial's Compose project: the trial's with dots as dashes.
 pub fn project(trial: &str) -> String {
@@ -131,17 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_taken_apart() {
-        let parts = |name| trial_name(name).map(|n| (n.task, n.attempt, n.of, n.run));
-        assert_eq!(parts("hello-world.1-of-5"), Some(("hello-world", 1, 5, None)));
-        let dated = "raman-fitting.easy.2-of-3.2025-08-15__16-23-45";
-        assert_eq!(parts(dated), Some(("raman-fitting.easy", 2, 3, Some("2025-08-15__16-23-45"))));
-        assert_eq!(parts("t.1-of-1.run.with.dots"), Some(("t", 1, 1, Some("run.with.dots"))));
-        for odd in
-            ["hello-world", "a.b", ".1-of-1", "x.1-of-", "x.-of-2", "x.1-of-2a", "a/b.1-of-1", "json-merge__rurvPof"]
-        {
-            assert_eq!(parts(odd), None, "{odd}");
-        }
+    fn projects_are_named_after_trials() {
         assert_eq!(project("Raman.easy.1-of-1"), "raman-easy-1-of-1");
     }
 }

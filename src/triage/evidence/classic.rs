@@ -2,6 +2,7 @@
 
 use super::{Base, Gathered, NAMES, Source, Text, output_of};
 use crate::harbor::EntryKind;
+use crate::harbor::classic::place::LOG;
 use crate::triage::folders::Folders;
 
 /// The file that holds its result.
@@ -18,8 +19,14 @@ impl Gathered<'_> {
         };
         match source {
             Source::Message => {
-                let known = self.result.exception.as_ref().map(|e| e.message.to_string()).filter(|m| !m.is_empty());
-                known.map(|m| self.text(FIELD, &m, Base::Field)).into_iter().collect()
+                let Some(exception) = self.result.exception.as_ref().filter(|e| !e.message.is_empty()) else {
+                    return Vec::new();
+                };
+                // What no file of the trial says is from the log of the run.
+                match exception.message.strip_prefix(LOG).and_then(|rest| rest.strip_prefix(": ")) {
+                    Some(words) => vec![self.text(LOG, words, Base::Field)],
+                    None => vec![self.text(FIELD, &exception.message, Base::Field)],
+                }
             }
             Source::Output => self.read_classic(Source::Message).into_iter().filter_map(output_of).collect(),
             Source::VerifierLog => {
