@@ -181,7 +181,11 @@ fn systemic(job: &Job, ended: &[Ended<'_>], limits: &Limits) -> Option<Alarm> {
         (_, Some(e)) => e.message.lines().next().unwrap_or_default().chars().take(160).collect(),
         _ => String::new(),
     };
-    let longest = group.iter().filter_map(|e| minutes(e)).fold(0.0, f64::max);
+    let longest = group.iter().filter_map(|e| minutes(e)).reduce(f64::max);
+    // Without times there is nothing to say of them.
+    let within = longest.map_or(String::new(), |longest| {
+        format!(", each within {} of its start", time::words((longest * 60.0).max(1.0)))
+    });
     let planned = match job.facts.n_planned() {
         Some((planned, _)) if planned > 0 => {
             format!(", {:.0} % of all {planned} planned", 100.0 * n as f64 / planned as f64)
@@ -189,10 +193,9 @@ fn systemic(job: &Job, ended: &[Ended<'_>], limits: &Limits) -> Option<Alarm> {
         _ => String::new(),
     };
     let message = format!(
-        "{n} of {} ended trials failed alike{planned}, each within {} of its start: {kind}: {}; stop the job and mend \
+        "{n} of {} ended trials failed alike{planned}{within}: {kind}: {}; stop the job and mend \
          that before more trials go the same way",
         ended.len(),
-        time::words((longest * 60.0).max(1.0)),
         mask_secrets(&what),
     );
     Some(Alarm { kind: WarningKind::Systemic, message, trial: Some(first.trial.name.clone()) })

@@ -131,3 +131,15 @@ fn a_whole_directory_of_runs_is_attached_and_none_is_touched() {
     let timeout = row(&document, "configure-git-webserver.1-of-1.openhands-sonnet4");
     assert_eq!((&timeout["reward"], &timeout["exception_type"]), (&1.0.into(), &"agent_timeout".into()));
 }
+
+#[test]
+fn runs_are_compared_task_by_task() {
+    let (Some(a), Some(b)) = (run("nested-run-original"), run("older-schema")) else { return };
+    let (document, code) = json("compare", &[], &[a, b]);
+    assert_eq!(code, 0);
+    let raw = |at: usize| document["runs"][at]["scores"][0]["numerator"].as_u64();
+    assert_eq!((raw(0), raw(1)), (Some(13), Some(32)), "{}", document["runs"]);
+    assert_eq!(document["pairs"][0]["tasks"], 80);
+    let drift = document["pairs"][0]["drift"].to_string();
+    assert!(drift.contains("openhands"), "{drift}");
+}

@@ -30,8 +30,8 @@ impl OpenTrial {
                     return;
                 };
                 let words = match self.dir.is_err() {
-                    true => "no file of this trial was kept: what is known of it stands in the run's aggregate",
-                    false => "no results.json of its own: what is known of it stands in the run's aggregate",
+                    true => "no file of it was kept: the run's aggregate alone knows it",
+                    false => "no results.json of its own: the run's aggregate alone knows it",
                 };
                 (bytes, Some(words.to_string()))
             }

@@ -129,7 +129,7 @@ impl Steps {
         let numbers = episodes::numbers(dir);
         if numbers.is_empty() {
             source.note = Some(match done {
-                true => "no episodes: only terminus keeps them; see the recording and the logs".to_string(),
+                true => "no episodes: only terminus keeps them".to_string(),
                 false => "no episode yet".to_string(),
             });
             return;
