@@ -5,7 +5,7 @@
 //! | room | what happens in it | may look into |
 //! |---|---|---|
 //! | [`job`] | THE DOMAIN, pure: job, trial, phase, outcome, slot, tally, scores, ETA, events | nothing |
-//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `write`: the writer | `job` |
+//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `classic`: those of terminal-bench; `write`: the writer | `job` |
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
 //! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
 //! | [`terminal`] | the agent's terminal in a trial: keys, screen, what is new, recording | `job`, `harbor`, `cast`, `environment` |

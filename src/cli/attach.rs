@@ -29,7 +29,7 @@ use crate::tty::TtyError;
 #[derive(Debug, Clone, Args)]
 pub struct Attach {
     /// Job directories, directories of job directories (new jobs appear by themselves), or one trial's
-    /// directory
+    /// directory; of classic terminal-bench run directories, or what was kept of one
     /// (none: the list of all jobs below the directories that are remembered)
     #[arg(value_name = "DIR")]
     pub dirs: Vec<PathBuf>,

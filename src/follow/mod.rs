@@ -10,6 +10,7 @@
 //! | `roots` | the directories that were named, and jobs that appear in them |
 //! | `scan` | one job: its own files, its trials, its state between two looks |
 //! | `probe`, `evidence` | one look at one trial |
+//! | `classic` | one run of classic terminal-bench, and one look at a trial of it |
 //! | `limits` | where a trial's task lies and what it allows |
 //! | `watch`, `live` | change events, deadlines, the loop |
 //! | `poll` | how often to look where events can not be believed |
@@ -18,6 +19,7 @@
 //! | [`roster`] | all jobs below some directories, from their own files, each root on a thread of its own |
 //! | [`told`] | which job dir a Harbor was told by its command line |
 
+mod classic;
 pub mod discover;
 mod evidence;
 pub mod fstype;

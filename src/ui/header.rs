@@ -176,7 +176,8 @@ fn facts(job: &Job) -> Vec<String> {
         }
     }
     if let Some(version) = &job.facts.harbor_version {
-        words.push(format!("harbor {version}"));
+        let harness = if job.facts.layout.is_classic() { job.facts.harness.word() } else { "harbor" };
+        words.push(format!("{harness} {version}"));
     }
     words
 }

@@ -12,6 +12,7 @@ use crate::app::model::{Model, Room};
 use crate::app::rows::{Outcome, Row};
 use crate::app::triage::class_words;
 use crate::app::works;
+use crate::job::trial::{short_name, trial_name};
 use crate::job::{Class, Phase, time};
 use crate::serving::State;
 use crate::serving::join::Doing;
@@ -252,8 +253,11 @@ impl Columns {
 
     /// Task, with the suffix that tells attempts apart where there is room for it.
     fn label(&self, row: &Row) -> String {
-        let suffix = row.name.rsplit_once("__").map(|(_, s)| s).filter(|s| !s.is_empty());
-        match suffix {
+        let suffix = match trial_name(short_name(&row.name)) {
+            Some(parts) => (parts.of > 1).then(|| format!("{}-of-{}", parts.attempt, parts.of)),
+            None => row.name.rsplit_once("__").map(|(_, s)| s.to_string()).filter(|s| !s.is_empty()),
+        };
+        match &suffix {
             Some(suffix) if width(&row.task) + 2 + width(suffix) <= self.task => format!("{} {suffix}", row.task),
             _ => row.task.to_string(),
         }
