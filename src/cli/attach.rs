@@ -100,7 +100,7 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         };
         return super::status::run(&args);
     }
-    let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
+    let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into(), ..Counting::default() };
     // A trial's directory attaches its job and opens the trial.
     let trial = match args.dirs.as_slice() {
         [only] => trial_in_job(only).map(|(_, name)| name.to_string_lossy().into_owned()),

@@ -14,6 +14,7 @@ pub mod outcome;
 mod overlay;
 pub mod phase;
 pub mod policy;
+pub mod regrade;
 pub mod scores;
 pub mod settings;
 pub mod slots;
@@ -32,6 +33,7 @@ pub use facts::{Harness, JobFacts, JobSummary, Layout, Liveness, Planned};
 pub use fleet::{Fleet, Job, JobState, StateKind};
 pub use outcome::{Exception, Grade, RewardValue, Rewards};
 pub use phase::{Phase, Writer};
+pub use regrade::{Regrade, Regrades};
 pub use time::Stamp;
 pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,

@@ -156,6 +156,8 @@ pub struct Notebook {
     offspring: BTreeSet<Arc<str>>,
     /// Noted outages, in the order of the journals.
     outages: Vec<Outage>,
+    /// Lines about regrades, by trial directory: that one came or ended, not what it came to.
+    regraded: BTreeMap<Arc<str>, u64>,
 }
 
 impl Notebook {
@@ -194,6 +196,21 @@ impl Notebook {
     /// Noted outages.
     pub fn outages(&self) -> &[Outage] {
         &self.outages
+    }
+
+    /// Notes that something was said of a regrade of a trial.
+    pub fn add_regraded(&mut self, trial: Arc<str>) {
+        *self.regraded.entry(trial).or_default() += 1;
+    }
+
+    /// Trials with lines about regrades, and how many.
+    pub fn regraded(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        self.regraded.iter().map(|(trial, n)| (trial, *n))
+    }
+
+    /// Lines about regrades of a trial.
+    pub fn regrades(&self, trial: &str) -> u64 {
+        self.regraded.get(trial).copied().unwrap_or(0)
     }
 
     /// Notes a job that this one was made of: its id, name or directory.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::say::OUTAGE;
-use super::{JOURNAL, file_of};
+use super::{JOURNAL, REGRADE, file_of};
 use crate::harbor::{Dir, OpenError};
 use crate::job::text::mask_secrets;
 use crate::job::verdict::{Notebook, Outage, Requeued, Verdict, Word};
@@ -208,6 +208,9 @@ impl Entry<'_> {
             _ => {}
         }
         let Some(trial) = name(&self.trial) else { return };
+        if &*self.act == REGRADE {
+            return notebook.add_regraded(trial);
+        }
         let Some(time) = self.time.as_deref().and_then(time::parse).map(|read| read.at) else { return };
         let (note, operator) = (text(self.why.as_ref(), TEXT), text(self.operator.as_ref(), 200));
         let (verdict, note_only) = match &*self.act {

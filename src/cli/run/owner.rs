@@ -29,6 +29,7 @@ use crate::job::{JobFacts, Stamp};
 use crate::journal::{self, Note};
 use crate::model::endpoint::Endpoints;
 use crate::scheduler::adaptive::{Adapted, Pace};
+use crate::scheduler::hold::HoldTerms;
 use crate::scheduler::{
     Control, DockerPlaces, Event, Finished, Hear, Job, LocalPlaces, Manners, Places, Plan, RunError,
 };
@@ -59,6 +60,8 @@ pub struct Terms {
     pub ear: Option<Ear>,
     /// An agent's clock stands still while it waits for an endpoint that is away.
     pub pause_clock: bool,
+    /// Which containers outlive their trials; None: none.
+    pub hold: Option<HoldTerms>,
 }
 
 /// A job at work.
@@ -225,6 +228,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
         super::preflight::model::look(&plan, &terms.tell).await?;
         if let Some(engine) = &engine {
             image = super::preflight::docker(engine, &plan, &terms.tell).await?;
+            super::holding::list(engine, crate::cli::state_dir().as_deref(), &terms.tell).await;
         }
     }
     // The directory comes first: whatever is made after it can be found by its id.
@@ -241,6 +245,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
     };
     let (id, dir) = (plan.id.clone(), plan.dir());
     let agents = plan.config.agents.clone();
+    let holding = engine.clone().zip(terms.hold);
     let places = match Open::new(engine, &plan, &writer, terms.scratch).await {
         Ok(places) => places,
         Err(refusal) => {
@@ -276,7 +281,18 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
             });
             let adaptive = terms.adaptive.then(Pace::default);
             let (disk_floor, pause_clock) = (terms.disk_floor, terms.pause_clock);
-            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear) });
+            let holder = match holding {
+                Some((engine, hold)) => {
+                    let (notes, tell) = (scribe.clone(), terms.tell.clone());
+                    let holder = super::holding::holder(hold, (&id, &dir), &engine, places.places(), notes, tell).await;
+                    let keeper = Arc::clone(&holder);
+                    // It ends with the runtime.
+                    tokio::spawn(async move { keeper.keep_age().await });
+                    Some(holder)
+                }
+                None => None,
+            };
+            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear), holder });
             let begun = Begun { control, id, dir, scribe, endpoints: job.endpoints(), agents };
             Ok(Working { job, places, begun, smoke, tell: terms.tell })
         }
