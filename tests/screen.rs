@@ -7,6 +7,8 @@
 mod build;
 #[path = "screen/now.rs"]
 mod now;
+#[path = "screen/regrade.rs"]
+mod regrade;
 #[path = "screen/requeue.rs"]
 mod requeue;
 #[path = "screen/scenes.rs"]

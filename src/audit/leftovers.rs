@@ -368,8 +368,8 @@ fn held_words(kept: &Kept, held: &[Held]) -> Option<String> {
                 h.kind == HeldKind::Container
                     && (kept.labels.trial.is_none() || kept.labels.trial == h.kept.labels.trial)
             })
-            .then(|| "a container that is held may be connected to it".to_string()),
-        KeptKind::Image => of_job.next().map(|_| "what is held was made from it".to_string()),
+            .then(|| "on, as a held container may be connected to it".to_string()),
+        KeptKind::Image => of_job.next().map(|_| "on, as what is held was made from it".to_string()),
     }
 }
 

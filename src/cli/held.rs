@@ -39,7 +39,7 @@ pub enum HeldAct {
     Remove(RemoveArgs),
 }
 
-/// Which are removed.
+/// Which are removed; of several words each narrows.
 #[derive(Debug, Clone, Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true)))]
 pub struct RemoveArgs {
@@ -52,8 +52,8 @@ pub struct RemoveArgs {
     /// Those of this job: its directory or id
     #[arg(long, value_name = "JOB", group = "which")]
     pub job: Vec<String>,
-    /// All of them
-    #[arg(long, group = "which")]
+    /// All of them on this host, whoever's they are
+    #[arg(long, group = "which", conflicts_with_all = ["names", "job", "expired"])]
     pub all: bool,
     /// Do not ask (needed when standard input is no terminal)
     #[arg(short = 'y', long)]
@@ -78,7 +78,10 @@ impl RemoveArgs {
             let by_dir = dir.as_ref().is_some_and(|dir| real(job).is_some_and(|real| real == *dir));
             *job == held.kept.labels.job || by_dir
         };
-        self.all || (self.expired && held.expired(now)) || self.names.iter().any(named) || self.job.iter().any(of_job)
+        // Each narrows: what is named, of these jobs, past its age.
+        (self.names.is_empty() || self.names.iter().any(named))
+            && (self.job.is_empty() || self.job.iter().any(of_job))
+            && (!self.expired || held.expired(now))
     }
 }
 
@@ -294,7 +297,7 @@ async fn remove(engine: &DockerEngine, held: &Held) -> Result<String, String> {
 
 /// Networks and images that only the removed ones needed: of jobs of which nothing is held any more, whose
 /// run is gone, and that have no container left.
-async fn tidy(engine: &DockerEngine, removed: &[&Held]) -> Vec<String> {
+pub(super) async fn tidy(engine: &DockerEngine, removed: &[&Held]) -> Vec<String> {
     let mut out = Vec::new();
     let mut jobs: Vec<&str> = removed.iter().map(|h| h.kept.labels.job.as_str()).collect();
     jobs.sort_unstable();

@@ -20,6 +20,7 @@ use self::source::{Refused, Source};
 use super::{FINE, NEEDS_PERSON, SIGNAL, USAGE, load};
 use crate::environment::docker::DockerEngine;
 use crate::environment::{Held, HeldKind};
+use crate::harbor::write::regrade::next_number;
 use crate::job::text::{clean, json_for_terminal, path_text};
 use crate::job::{Stamp, time};
 
@@ -43,7 +44,7 @@ pub struct RegradeArgs {
     /// Another limit of the verifier in seconds; 0: none
     #[arg(long, value_name = "SECONDS", value_parser = super::run::floor)]
     pub timeout: Option<f64>,
-    /// The network meanwhile: keep (as it was), none, or one of the engine's by name (bridge, host's are not)
+    /// The network meanwhile: keep (as it was), none, or another of the engine's by its name (bridge)
     #[arg(long, value_name = "NETWORK", default_value = "keep")]
     pub network: String,
     /// A proxy for the verifier's downloads (http_proxy, https_proxy)
@@ -175,6 +176,10 @@ async fn act_on(args: &RegradeArgs, wish: &Wish) -> u8 {
     let tell = |line: &str| say(args, line);
     match act::act(&source, wish, (&engine, &state), stop, &tell).await {
         Ok(done) => {
+            if wish.release {
+                let gone: Vec<&Held> = source.held.iter().filter(|h| h.kept.name == done.file.environment).collect();
+                super::held::tidy(&engine, &gone).await.iter().for_each(|line| tell(line));
+            }
             if args.json {
                 load::print(&document(&source, &done));
             } else {
@@ -246,7 +251,9 @@ pub fn plan(source: &Source, wish: &Wish) -> Vec<String> {
     }
     out.push(how.join(", "));
     let dir = clean(&path_text(&source.dir)).into_owned();
-    out.push(format!("what comes of it is written to {dir}/regrade-{}.json", source.before.len() + 1));
+    let n = self::source::folder(&source.dir).ok().and_then(|folder| next_number(&folder).ok());
+    let n = n.map_or("<n>".to_string(), |n| n.to_string());
+    out.push(format!("what comes of it is written to {dir}/regrade-{n}.json"));
     out.push(match wish.release {
         true => "then it is removed".to_string(),
         false => "then it is held on, paused".to_string(),

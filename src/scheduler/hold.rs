@@ -19,6 +19,9 @@ use crate::job::{Stamp, time};
 /// Between two looks for what is too old.
 const LOOK: Duration = Duration::from_secs(5);
 
+/// What is held that is told of line by line.
+const SHOWN: usize = 8;
+
 /// How much may be held of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caps {
@@ -136,6 +139,30 @@ impl Holder {
         if let Some(hear) = &self.hear {
             hear(trial, why, what);
         }
+    }
+
+    /// What is held at the end of the run, in lines; none where nothing is.
+    pub async fn summary(&self) -> Vec<String> {
+        let held = self.held.lock().await;
+        let mut out: Vec<String> = held
+            .iter()
+            .take(SHOWN)
+            .map(|r| {
+                let until = until(r).map_or("-".to_string(), |until| format!("{until:.0}"));
+                format!("held for a regrade until {until}: {} of {}: {}", r.kind.word(), r.trial, r.why)
+            })
+            .collect();
+        if held.len() > SHOWN {
+            out.push(format!("and {} more", held.len() - SHOWN));
+        }
+        if !held.is_empty() {
+            out.push(
+                "this run has ended: nobody removes them when their age is over; pilothouse regrade TRIAL_DIR runs a \
+                 verifier again, pilothouse held lists and removes"
+                    .to_string(),
+            );
+        }
+        out
     }
 
     /// Removes what is too old, for as long as it is polled.

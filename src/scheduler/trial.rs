@@ -18,7 +18,7 @@ use super::plan::PlannedTrial;
 use super::start::{healthy, start};
 use crate::agent::{Agent, Desk, Stage};
 use crate::environment::local::LocalEnvironment;
-use crate::environment::{Act, EnvError, Environment, HeldKind, Ledger, Mount, Trouble};
+use crate::environment::{Act, EnvError, Environment, HeldKind, Ledger, Mount, Trouble, VERIFIER_MARK};
 use crate::harbor::task::{host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
@@ -212,9 +212,13 @@ impl Attempt {
     async fn remember(&self, environment: &dyn Environment, held: bool, words: Option<String>) {
         let is = environment.describe();
         let commands = self.ledger.all();
+        let mut deviations = is.deviations;
+        if self.holder.as_ref().is_some_and(|holder| holder.marks()) {
+            deviations.push(format!("the tests' processes have the variable {VERIFIER_MARK}"));
+        }
         let mut note = json!({
             "schema_version": 1,
-            "environment": { "kind": is.kind, "summary": is.summary, "deviations": is.deviations },
+            "environment": { "kind": is.kind, "summary": is.summary, "deviations": deviations },
             "commands": commands,
         });
         if let (Some(lost), Some(fields)) = (outage::note(&self.lost), note.as_object_mut()) {

@@ -177,7 +177,9 @@ mod tests {
 
     #[test]
     fn a_line_of_escapes_is_told_safely() {
-        let told = of(rewards(0.0), "\x1b[31mE: Failed to fetch http://deb.debian.org/x\x1b]0;evil\x07\n").unwrap();
-        assert!(told.contains("Failed to fetch") && !told.contains('\x1b'), "{told:?}");
+        let (escape, bell) = (char::from(27_u8), char::from(7_u8));
+        let line = format!("{escape}[31mE: Failed to fetch http://deb.debian.org/x{escape}]0;evil{bell}\n");
+        let told = of(rewards(0.0), &line).unwrap();
+        assert!(told.contains("Failed to fetch") && !told.contains(escape), "{told:?}");
     }
 }

@@ -369,7 +369,7 @@ impl Work<'_> {
             ledger: &ledger,
             mark: true,
         };
-        tell(&match seconds {
+        tell(&match seconds.filter(|s| s.is_finite()) {
             Some(seconds) => format!("running the verifier, for at most {seconds} s"),
             None => "running the verifier".to_string(),
         });
@@ -403,7 +403,7 @@ impl Work<'_> {
             operator: operator(),
             why: scrub.text(&wish.why),
             settings: RegradeSettings {
-                timeout_sec: seconds,
+                timeout_sec: seconds.filter(|s| s.is_finite()),
                 network: wish.network.word().to_string(),
                 proxy: wish.proxy.is_some(),
                 env: given,

@@ -50,11 +50,8 @@ pub struct HoldArgs {
 }
 
 impl HoldArgs {
-    /// What is held and how; None: nothing is. Without a state dir there are no records, and nothing is held.
+    /// What is held and how. None without a state dir: there are no records then, and nothing is held.
     pub fn terms(&self, state_dir: Option<&Path>) -> Option<HoldTerms> {
-        if self.no_hold && !self.snapshot {
-            return None;
-        }
         // Of a checked size: no more than 2^50.
         let bytes = |gib: f64| (gib * (1u64 << 30) as f64) as u64;
         let snapshots = SnapshotTerms { bytes: bytes(self.snapshot_size), time: self.snapshot_time };
@@ -137,9 +134,8 @@ pub(super) async fn list(engine: &DockerEngine, state_dir: Option<&Path>, tell: 
         0 => String::new(),
         n => format!(", {n} past {} age (pilothouse held remove --expired)", if n == 1 { "its" } else { "their" }),
     };
-    let things = if n == 1 { "1 container or snapshot is" } else { "containers and snapshots are" };
-    let n = if n == 1 { String::new() } else { format!("{n} ") };
-    tell(&format!("{n}{things} held on this host for regrades{old}: pilothouse held lists them"));
+    let things = if n == 1 { "thing is" } else { "things are" };
+    tell(&format!("{n} {things} held on this host for regrades{old}: pilothouse held lists what"));
 }
 
 #[cfg(test)]

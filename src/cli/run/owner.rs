@@ -29,7 +29,7 @@ use crate::job::{JobFacts, Stamp};
 use crate::journal::{self, Note};
 use crate::model::endpoint::Endpoints;
 use crate::scheduler::adaptive::{Adapted, Pace};
-use crate::scheduler::hold::HoldTerms;
+use crate::scheduler::hold::{HoldTerms, Holder};
 use crate::scheduler::{
     Control, DockerPlaces, Event, Finished, Hear, Job, LocalPlaces, Manners, Places, Plan, RunError,
 };
@@ -115,7 +115,7 @@ pub fn start(prepared: Prepared, mut terms: Terms) -> Result<Owner, Refusal> {
         .name("owner".into())
         .spawn(move || {
             let ended = runtime.block_on(async {
-                let Working { job, places, begun: now, smoke, tell } = match begin(prepared, terms).await {
+                let Working { job, places, begun: now, smoke, tell, holder } = match begin(prepared, terms).await {
                     Ok(begun) => begun,
                     Err(refusal) => {
                         let _ = tell_begun.send(Err(refusal));
@@ -132,7 +132,12 @@ pub fn start(prepared: Prepared, mut terms: Terms) -> Result<Owner, Refusal> {
                         tokio::join!(job.run(), watched).0
                     }
                 };
-                Some((ended, places.close().await))
+                let left = places.close().await;
+                // A screen has other things to show.
+                if let Some(holder) = holder.filter(|_| !crate::tty::guard::is_entered()) {
+                    holder.summary().await.iter().for_each(|line| tell(line));
+                }
+                Some((ended, left))
             });
             runtime.shutdown_timeout(SHUTDOWN);
             if let Some((ended, left)) = ended {
@@ -200,6 +205,8 @@ struct Working {
     begun: Begun,
     smoke: Option<Smoke>,
     tell: Tell,
+    /// Holds containers beyond their trials.
+    holder: Option<Arc<Holder>>,
 }
 
 /// The trial that goes first, and the slots after it.
@@ -292,9 +299,9 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
                 }
                 None => None,
             };
-            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear), holder });
+            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear), holder: holder.clone() });
             let begun = Begun { control, id, dir, scribe, endpoints: job.endpoints(), agents };
-            Ok(Working { job, places, begun, smoke, tell: terms.tell })
+            Ok(Working { job, places, begun, smoke, tell: terms.tell, holder })
         }
         Err(error) => {
             places.close().await;
