@@ -335,7 +335,7 @@ fn on_the_screen(stage: &Stage, trial: &Path) {
     pty.send(key::ENTER);
     pty.wait_for("raw 0, regrade 5: 1", PATIENCE);
     pty.send(key::ENTER);
-    pty.wait_for("Verifier", PATIENCE);
+    pty.wait_for("raw 0, regrade 5: 1", PATIENCE);
     pty.send("q");
     pty.send("q");
     // Another trial has nothing that is held: the reason is told.

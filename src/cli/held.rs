@@ -309,10 +309,15 @@ pub(super) async fn tidy(engine: &DockerEngine, removed: &[&Held]) -> Vec<String
         let dir = removed.iter().find(|h| h.kept.labels.job == job).and_then(|h| h.job_dir());
         let worked =
             dir.filter(|dir| dir.is_dir()).is_some_and(|dir| crate::audit::find_owner(&dir).forbids().is_some());
-        if alive || used || worked {
-            continue;
-        }
-        for thing in &kept {
+        let whole = !(alive || used || worked);
+        // A network that one trial had for itself goes with what was held of that trial.
+        let own = |thing: &Kept| {
+            let trial = thing.labels.trial.as_deref();
+            let was = removed.iter().any(|h| h.kept.labels.job == job && h.kept.labels.trial.as_deref() == trial);
+            let is = kept.iter().any(|k| k.kind == KeptKind::Container && k.labels.trial.as_deref() == trial);
+            thing.kind == KeptKind::Network && trial.is_some() && was && !is
+        };
+        for thing in kept.iter().filter(|thing| whole || own(thing)) {
             let words = format!("{} {}", thing.kind.word(), clean(&thing.name));
             out.push(match engine.remove_kept(thing).await {
                 Ok(()) => format!("{words} removed: nothing held needs it any more"),

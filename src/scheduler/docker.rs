@@ -208,7 +208,11 @@ impl DockerPlaces {
             let ours = thing.labels.owner == self.owner || thing.kind == KeptKind::Network;
             let stays = match thing.kind {
                 KeptKind::Container => held.iter().any(|h| h.kept.id == thing.id),
-                KeptKind::Network => holding,
+                // A trial's own goes with its container.
+                KeptKind::Network => match &thing.labels.trial {
+                    None => holding,
+                    own => held.iter().any(|h| h.kept.labels.trial == *own),
+                },
                 KeptKind::Image => thing.labels.role == Role::Snapshot || !held.is_empty() || !self.delete,
             };
             if ours && !stays {

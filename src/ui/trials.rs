@@ -214,7 +214,7 @@ impl Columns {
         // Read from the reward file, not from a result.
         let early = if row.phase == Phase::Done { "" } else { "~" };
         let shown = row.reward.map_or_else(|| pen.unknown().to_string(), |r| format!("{}{early}", reward(r)));
-        let shown = regraded(&shown, row, pen);
+        let shown = regraded(&shown, row, self.reward, pen);
         add(self.reward, right(&shown, self.reward, pen), state);
         let exception = match (&row.superseded, &row.exception) {
             (Some(by), _) => format!("superseded by {by}"),
@@ -274,8 +274,8 @@ impl Columns {
     }
 }
 
-/// A reward, and what the verifier said later: `0→1`.
-fn regraded(raw: &str, row: &Row, pen: Pen) -> String {
+/// A reward, and what the verifier said later: `0→1`; where there is no room for both, the later.
+fn regraded(raw: &str, row: &Row, room: usize, pen: Pen) -> String {
     let Some(regrade) = &row.regrade else { return raw.to_string() };
     let arrow = if pen.look.ascii { ">" } else { "→" };
     let now = match (&regrade.but, regrade.reward) {
@@ -283,7 +283,8 @@ fn regraded(raw: &str, row: &Row, pen: Pen) -> String {
         (Some(_), _) => "!".to_string(),
         (None, None) => pen.unknown().to_string(),
     };
-    format!("{raw}{arrow}{now}")
+    let both = format!("{raw}{arrow}{now}");
+    if width(&both) <= room { both } else { format!("{arrow}{now}") }
 }
 
 /// What it does by its files and its servers: `think 38 m ~`, `queued at server ~`.

@@ -24,6 +24,18 @@ pub fn doc(job: &Job, trial: &Trial) -> Doc {
         line(&mut doc, &format!("Raw {raw}, {}{only}, by {}{why}", regrade.words(), regrade.operator), mark);
         line(&mut doc, &format!("  {}", regrade.file()), Mark::Typed);
     }
+    if let Some(held) = job.notebook.held(&trial.name) {
+        let again = "V runs the verifier again in it, without the agent";
+        line(
+            &mut doc,
+            &format!(
+                "{}{}; {again}",
+                held.get(..1).unwrap_or_default().to_uppercase(),
+                held.get(1..).unwrap_or_default()
+            ),
+            Mark::Title,
+        );
+    }
     match class {
         Some(class) => class_text(&mut doc, class, trial, held.is_some()),
         None if trial.result.is_some() => {

@@ -12,7 +12,7 @@ use crate::environment::docker::DockerEngine;
 use crate::environment::held::held_of;
 use crate::environment::{HeldRecord, HeldRecords};
 use crate::job::Stamp;
-use crate::journal::Note;
+use crate::journal::{HOLD, Note};
 use crate::scheduler::Places;
 use crate::scheduler::hold::{Caps, HearHeld, HoldTerms, Holder, SnapshotTerms};
 
@@ -102,7 +102,7 @@ pub(super) async fn holder(
         if !crate::tty::guard::is_entered() {
             tell(&format!("{:.0}  {trial}: {what}", Stamp::now()));
         }
-        let mut note = Note::now("hold", trial, why);
+        let mut note = Note::now(HOLD, trial, why);
         note.operator = format!("pilothouse (pid {})", std::process::id());
         note.trial = Some(trial.to_string());
         note.result = what.to_string();

@@ -437,7 +437,10 @@ async fn clear(again: Again, kind: Kind, terms: &Terms) -> Result<Plan, Refusal>
             for thing in kept {
                 let stays = match thing.kind {
                     KeptKind::Container => held.iter().any(|h| h.kept.id == thing.id),
-                    KeptKind::Network => holding,
+                    KeptKind::Network => match &thing.labels.trial {
+                        None => holding,
+                        own => held.iter().any(|h| h.kept.labels.trial == *own),
+                    },
                     KeptKind::Image => true,
                 };
                 if !stays {
