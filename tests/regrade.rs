@@ -393,7 +393,7 @@ fn caps_are_kept_and_the_age_while_the_run_lives() {
 fn an_attempt_that_is_tried_again_lets_its_container_go() {
     let yard = Yard::new().task("none", "true", "echo nothing", IMAGE);
     let Some(stage) = Stage::new(yard) else { return };
-    let said = stage.run(&["--max-retries", "1", "--retry-include", "RewardFileNotFoundError"]);
+    let said = stage.run(&["--max-retries", "1", "--retry-exclude", "NoSuchError"]);
     let trial = stage.trial("none");
     assert!(trial.join("retries/1/held/verifier").is_dir(), "{said}");
     let [held] = &stage.held()[..] else { panic!("{said}: {:?}", stage.held()) };

@@ -225,7 +225,9 @@ impl Attempt {
             fields.insert("endpoint".to_string(), lost);
         }
         if let (Some(words), Some(fields)) = (words, note.as_object_mut()) {
-            fields.insert("held".to_string(), json!({ "held": held, "words": words }));
+            // The config has the path as it was given, which may hold in one directory only.
+            let task_dir = self.planned.task.dir.to_string_lossy();
+            fields.insert("held".to_string(), json!({ "held": held, "words": words, "task_dir": task_dir }));
         }
         let text = serde_json::to_string_pretty(&note).unwrap_or_default();
         if let Err(e) = self.disk.work(move |folder| folder.note(NOTE, &text)).await {

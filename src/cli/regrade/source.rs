@@ -186,6 +186,10 @@ impl Files {
         if let Some(dir) = named {
             return Ok(dir.to_path_buf());
         }
+        let known = self.note.get("held").and_then(|h| h.get("task_dir")).and_then(Value::as_str).map(PathBuf::from);
+        if let Some(dir) = known.filter(|dir| dir.is_absolute() && dir.is_dir()) {
+            return Ok(dir);
+        }
         let task = self.config.get("task");
         let text = |key: &str| task.and_then(|t| t.get(key)).and_then(Value::as_str).filter(|t| !t.is_empty());
         let path = text("path").ok_or_else(|| Refused::new("its config does not say where its task is: --task DIR"))?;
