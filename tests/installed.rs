@@ -10,6 +10,8 @@
     missing_docs
 )]
 
+#[path = "support/eyes.rs"]
+mod eyes;
 mod support;
 #[path = "support/yard.rs"]
 mod yard;

@@ -9,6 +9,8 @@
     missing_docs
 )]
 
+#[path = "support/eyes.rs"]
+mod eyes;
 mod support;
 #[path = "support/yard.rs"]
 mod yard;
@@ -36,6 +38,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use eyes::Eyes;
 use support::model_server::{Answer, Asked, ModelServer};
 use yard::{IMAGE, Yard};
 
@@ -183,8 +186,16 @@ impl Play {
 
     /// Runs it to its end.
     pub fn run(self) -> Option<Ran> {
+        let inside = self.inside;
         let (server, yard, mut command) = self.ready()?;
+        let eyes = inside.then(|| Eyes::open(&yard.dir()));
         let out = command.output().unwrap();
+        // Whatever the play: a key is the harness's own and goes into no container and no command line.
+        if let Some(seen) = eyes.map(Eyes::close) {
+            assert!(!seen.containers.is_empty() && seen.told.contains("exec_start"));
+            assert!(seen.lines.iter().any(|line| line.contains("terminus-2")));
+            seen.assert_without(&[SECRET]);
+        }
         let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
         let mut trials = BTreeMap::new();
         for entry in fs::read_dir(yard.dir()).into_iter().flatten().flatten() {

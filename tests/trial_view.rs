@@ -445,6 +445,48 @@ fn the_terminal_of_a_running_trial_is_alive_in_its_view() {
     }
 }
 
+/// The terminal follows the steps: it is shown as it was when the selected episode began.
+#[test]
+fn moving_in_the_episodes_moves_the_terminal() {
+    const BEGIN: i64 = 1_796_000_000;
+    let (_keep, job, trial) = live_job();
+    let mut cast = format!("{{\"version\": 2, \"width\": 160, \"height\": 40, \"timestamp\": {BEGIN}}}\n");
+    for (at, said) in [(1.2, "one is done"), (2.2, "two is done"), (3.2, "three is done")] {
+        cast.push_str(&cast_line(at, &format!("{said}\r\n")));
+    }
+    fs::write(trial.join("agent/recording.cast"), cast).unwrap();
+    let steps = support::generate::trajectory(1, 3, jiff::Timestamp::from_second(BEGIN).unwrap());
+    fs::write(trial.join("agent/trajectory.json"), steps).unwrap();
+    fs::write(trial.join("result.json"), r#"{"task_name":"grow","trial_name":"grow__1234567"}"#).unwrap();
+    let mut stage = Stage::new(&[&job], (200, 50));
+    let player = Playing::new();
+    stage.open("grow");
+    stage.keys("T");
+    player.until(&mut stage, |text| text.contains("at its end") && text.contains("three is done"));
+    stage.keys("]");
+    let second =
+        |text: &str| text.contains("episode 2 begins") && text.contains("one is done") && !text.contains("two is done");
+    player.until(&mut stage, second);
+    stage.keys("]");
+    player.until(&mut stage, |text| text.contains("episode 3 begins") && !text.contains("three is done"));
+    stage.keys("[[");
+    player.until(&mut stage, |text| text.contains("episode 1 begins") && !text.contains("one is done"));
+    // Back at the end by the key that leads to the end of everything.
+    stage.keys("G");
+    player.until(&mut stage, |text| text.contains("at its end") && text.contains("three is done"));
+    // Selected elsewhere, it is there when it is looked at; and the other way round from the replay.
+    stage.keys("<Tab>");
+    stage.keys("]");
+    stage.keys("T");
+    player.until(&mut stage, second);
+    stage.keys("c");
+    player.until(&mut stage, |text| text.contains("one is done") && !text.contains("two is done"));
+    stage.keys("]");
+    player.until(&mut stage, |text| text.contains("two is done") && !text.contains("three is done"));
+    stage.keys("q");
+    player.until(&mut stage, |text| text.contains("episode 3 begins") && text.contains("two is done"));
+}
+
 /// What prints without end is seen ten times a second, at its end, and the player keeps no processor busy.
 #[test]
 fn a_flood_in_the_terminal_is_drawn_ten_times_a_second() {

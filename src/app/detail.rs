@@ -288,8 +288,10 @@ impl TrialView {
         self.live &= matches!(action, Action::Down | Action::PageDown | Action::Bottom);
         self.chosen();
         if self.tab == Tab::Terminal && self.scroll_terminal(action) {
-            return Vec::new();
+            let back = action == Action::Bottom && self.terminal.at.take().is_some();
+            return if back { vec![Effect::Replay(super::replay::Request::End)] } else { Vec::new() };
         }
+        let before = self.cursor;
         let mut effects = match action {
             Action::Terminal => self.show(Tab::Terminal),
             Action::NextTab => self.show(self.tab.step(1)),
@@ -308,6 +310,9 @@ impl TrialView {
             Action::PrevMatch => self.find(true, false),
             _ => Vec::new(),
         };
+        if self.cursor != before || matches!(action, Action::Bottom) {
+            effects.extend(self.move_terminal());
+        }
         effects.extend(self.want_terminal());
         effects
     }
@@ -469,7 +474,7 @@ impl TrialView {
     }
 
     fn episode_step(&mut self, by: isize) -> Vec<Effect> {
-        if !matches!(self.tab, Tab::Steps | Tab::Episode) {
+        if !matches!(self.tab, Tab::Steps | Tab::Episode | Tab::Terminal) {
             self.tab = Tab::Episode;
         }
         let last = self.n_steps().saturating_sub(1);

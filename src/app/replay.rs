@@ -33,7 +33,11 @@ pub enum Request {
         serial: u64,
         /// The trial dir.
         dir: PathBuf,
+        /// At the beginning of this episode, from 0, in place of that.
+        episode: Option<usize>,
     },
+    /// To the beginning of an episode, from 0, and stay there.
+    At(usize),
     /// Nothing is shown any more.
     Close,
     /// Play or pause.

@@ -95,13 +95,14 @@ impl Wish for Request {
 struct Awaited {
     serial: u64,
     dir: PathBuf,
+    episode: Option<usize>,
     looked: Instant,
 }
 
 impl Awaited {
     /// The recording, once there is one; nothing to wait for when the trial has ended.
     fn look(self) -> Result<Session, (Option<Awaited>, String)> {
-        let source = Source { path: self.dir.clone(), title: String::new(), episode: None, moment: None };
+        let source = Source { path: self.dir.clone(), title: String::new(), episode: self.episode, moment: None };
         match Session::open(source, Some(self.serial)) {
             Ok(session) => Ok(session),
             Err(why) => {
@@ -130,10 +131,21 @@ fn run(inbox: &Inbox<Request>, mut reply: impl FnMut(Reply) -> bool) {
             }
             match request {
                 Request::Close => session = None,
-                Request::Pane { serial, dir } => {
+                Request::Pane { serial, dir, episode } => {
                     session = None;
-                    awaited = Some(Awaited { serial, dir, looked: born });
+                    awaited = Some(Awaited { serial, dir, episode, looked: born });
                     looks = true;
+                }
+                // Of two recordings that are not there yet the wish is the newer one's.
+                Request::At(n) if session.is_none() => {
+                    if let Some(pane) = &mut awaited {
+                        pane.episode = Some(n);
+                    }
+                }
+                Request::End if session.is_none() => {
+                    if let Some(pane) = &mut awaited {
+                        pane.episode = None;
+                    }
                 }
                 Request::Open(source) => match Session::open(source, None) {
                     Ok(opened) => {
@@ -219,6 +231,8 @@ struct Session {
     note: Option<String>,
     wanted_episode: Option<usize>,
     wanted_moment: Option<Option<Stamp>>,
+    /// The end is what is wanted.
+    to_end: bool,
 }
 
 impl Session {
@@ -262,6 +276,7 @@ impl Session {
             searched: None,
             looked: Instant::now(),
             note: None,
+            to_end: source.episode.is_none(),
             wanted_episode: source.episode,
             wanted_moment: source.moment,
         };
@@ -336,7 +351,7 @@ impl Session {
 
     /// In a pane: the end from its last output, while the exact screen does not keep up with it.
     fn look_ahead(&mut self) {
-        if self.pane.is_none() {
+        if self.pane.is_none() || !self.to_end {
             return;
         }
         if !self.player.is_seeking() && self.player.progress().indexed {
@@ -479,7 +494,20 @@ impl Session {
             Request::Skip(seconds) => self.player.skip(seconds),
             Request::Step(by) => self.player.step(by),
             Request::Percent(p) => self.player.seek(Target::Percent(p)),
+            Request::At(n) => {
+                self.player.pause();
+                (self.wanted_episode, self.to_end) = (Some(n), false);
+                // Of a running trial there are more than there were.
+                if self.trajectory.is_none() && self.stamps.get(n).is_none() {
+                    self.look_for_episodes();
+                }
+            }
+            Request::End if self.pane.is_some() && !self.runs() => {
+                self.to_end = true;
+                self.player.seek(Target::Percent(100.0));
+            }
             Request::End => {
+                self.to_end = true;
                 self.player.follow(true);
                 self.preview = self.player.is_seeking().then(|| self.player.preview_end()).flatten();
             }

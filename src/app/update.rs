@@ -271,13 +271,20 @@ fn search(model: &mut Model, text: &str) -> Vec<Effect> {
 fn back(model: &mut Model) -> Vec<Effect> {
     match model.view() {
         View::Replay => {
-            model.replay = None;
+            let left = model.replay.take().and_then(|view| {
+                // At its end one looks at what is there now, and at no episode.
+                let picture = view.picture.as_ref().filter(|p| !p.following && p.at < p.length);
+                picture?.episode
+            });
             if model.replay_only {
                 return vec![Effect::Replay(super::replay::Request::Close), Effect::Quit];
             }
             model.views.pop();
             let mut effects = vec![Effect::Replay(super::replay::Request::Close)];
-            effects.extend(model.trial.as_mut().map(TrialView::want_terminal).unwrap_or_default());
+            if let Some(view) = &mut model.trial {
+                effects.extend(left.map(|episode| view.left_replay_at(episode)).unwrap_or_default());
+                effects.extend(view.want_terminal());
+            }
             effects
         }
         View::Trial => {
@@ -457,7 +464,7 @@ fn trial_act(model: &mut Model, action: Action) -> Vec<Effect> {
         }
         Action::OpenReplay | Action::Open if action == Action::OpenReplay || on_terminal(model) => {
             // A terminal that is looked at is not left for an episode long ago.
-            let live = on_terminal(model);
+            let live = on_terminal(model) && model.trial.as_ref().is_some_and(|t| t.terminal.at.is_none());
             let at = model.trial.as_ref().map(|t| (t.key.clone(), if live { None } else { t.episode() }));
             match at {
                 Some((key, episode)) => open_replay(model, &key, episode),

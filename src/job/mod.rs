@@ -9,6 +9,7 @@ pub mod eta;
 pub mod event;
 pub mod facts;
 pub mod fleet;
+pub mod host;
 pub mod merge;
 pub mod outcome;
 mod overlay;

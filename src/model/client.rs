@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,28 +11,17 @@ use serde::ser::SerializeMap as _;
 use serde_json::{Map, Value, json};
 
 use super::answer::{Bad, Gathered};
-use super::chat::{Finish, Message, Reply, Sampling};
-use super::endpoint::{Endpoint, Standing};
+use super::chat::{Finish, Message, Reply};
+use super::endpoint::Standing;
 use super::error::{Clock, Kind, Spent};
-use super::key::{Key, Secrets};
+use super::key::Secrets;
 use super::meter::Watch;
-use super::retry::Policy;
+use super::options::{Options, served_name};
 use super::sse::{self, Event, Events, Garbage};
 use super::transport::{self, Failure};
 use super::wording::{Refusal, retry_after};
 use crate::job::Stamp;
 use crate::job::work::{Call, Doing};
-
-/// Longest wait for a connection, if nothing else is said.
-pub const CONNECT: Duration = Duration::from_secs(10);
-/// Longest wait for the first part of a streamed answer: the request may stand in a queue behind others.
-pub const FIRST: Duration = Duration::from_secs(1800);
-/// Longest silence between two parts. Servers stand still for minutes while they read long prompts of others
-/// or take requests back; SGLang's own watchdog ends a hung one after 300 s.
-pub const SILENCE: Duration = Duration::from_secs(600);
-
-/// Longest silence of an address that the endpoint has left.
-pub const LEFT: Duration = Duration::from_secs(20);
 
 /// How long usage is waited for when the answer itself is over.
 const AFTERWORDS: Duration = Duration::from_secs(10);
@@ -42,85 +30,6 @@ const REFUSAL: usize = 64 << 10;
 const REFUSAL_TIME: Duration = Duration::from_secs(10);
 /// Most bytes of an answer in one piece.
 const BODY: usize = 64 << 20;
-
-/// How long what is waited for. Nothing here limits how long an answer may grow, unless `call` is set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clocks {
-    /// For a connection.
-    pub connect: Duration,
-    /// For the first part of a streamed answer; None: for ever. An answer in one piece has only `call`.
-    pub first: Option<Duration>,
-    /// Between two parts of a streamed answer; None: for ever.
-    pub silence: Option<Duration>,
-    /// For one request, all of it; None: for ever.
-    pub call: Option<Duration>,
-    /// For anything more from an address that the endpoint has left: then the call goes on at the new one.
-    pub left: Duration,
-}
-
-impl Default for Clocks {
-    fn default() -> Clocks {
-        Clocks { connect: CONNECT, first: Some(FIRST), silence: Some(SILENCE), call: None, left: LEFT }
-    }
-}
-
-/// What a client is made from.
-#[derive(Clone)]
-pub struct Options {
-    /// Where the model is served.
-    pub endpoint: Endpoint,
-    /// The model, as the configuration names it: a provider before it is taken off once.
-    pub model: String,
-    /// The key; None: none is sent.
-    pub key: Option<Key>,
-    /// What goes with every request.
-    pub sampling: Sampling,
-    /// Answers come in parts, where the server can.
-    pub stream: bool,
-    /// The server takes a name for each request (`rid`): SGLang does.
-    pub rids: bool,
-    /// Fields of the body that are left out where a server refuses them by name.
-    pub optional: BTreeSet<String>,
-    /// How long what is waited for.
-    pub clocks: Clocks,
-    /// When a call is made again.
-    pub retries: Policy,
-}
-
-impl Options {
-    /// With everything else as it is by default.
-    pub fn new(endpoint: &Endpoint, model: &str) -> Options {
-        Options {
-            endpoint: endpoint.clone(),
-            model: model.to_string(),
-            key: None,
-            sampling: Sampling::default(),
-            stream: true,
-            rids: false,
-            optional: ["rid", "session_id", "return_token_ids"].map(String::from).into(),
-            clocks: Clocks::default(),
-            retries: Policy::default(),
-        }
-    }
-}
-
-impl fmt::Debug for Options {
-    /// Without what may hold a key: headers, and what the operator adds to the body.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options").field("model", &self.model).field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
-/// Providers that a model's name may begin with: all of them speak this protocol.
-const PROVIDERS: [&str; 6] = ["openai", "hosted_vllm", "litellm_proxy", "custom_openai", "lm_studio", "llamafile"];
-
-/// The name that a server knows the model by: what comes after the provider.
-pub fn served_name(model: &str) -> &str {
-    match model.split_once('/') {
-        Some((provider, name)) if PROVIDERS.contains(&provider) && !name.is_empty() => name,
-        _ => model,
-    }
-}
 
 /// What a server turned out not to know; forgotten when the endpoint moves.
 #[derive(Debug, Default)]

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::chat::{Finish, Message, Role, Usage};
-use super::client::{Client, Options, read_whole};
+use super::client::{Client, read_whole};
 use super::error::{Clock, Kind, ModelError, Spent};
 use super::meter::{Meter, Watch};
+use super::options::Options;
 use super::retry::Policy;
 use super::sse;
 use super::transport;

@@ -5,7 +5,8 @@
 //! | [`chat`] | what is asked and answered: messages, sampling, usage, why an answer ended |
 //! | [`error`] | what can go wrong, by kind and never by its words |
 //! | [`endpoint`] | where the model is served; it can be moved, and closed, while trials run |
-//! | [`client`] | one request, in parts or in one piece; [`Options`], [`Clocks`] |
+//! | [`client`] | one request, in parts or in one piece |
+//! | [`options`] | what a client is made from, how long it waits |
 //! | [`retry`] | [`Client::ask`]: the one layer that asks again |
 //! | [`meter`] | [`Meter`] and [`Watch`]: what calls cost and what is heard of them, also of those given up |
 //! | [`limits`] | what the server tells of itself, and one completion to see that it works |
@@ -30,6 +31,7 @@ pub mod error;
 pub mod key;
 pub mod limits;
 pub mod meter;
+pub mod options;
 pub mod retry;
 
 mod answer;
@@ -37,8 +39,9 @@ mod sse;
 mod transport;
 mod wording;
 
-pub use client::{Client, Clocks, Options};
+pub use client::Client;
 pub use key::Key;
 pub use limits::{Engine, Probe, Served};
 pub use meter::{Meter, Totals, Watch};
+pub use options::{Clocks, Options};
 pub use retry::Policy;

@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::io;
-use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use reqwest::redirect::Policy;
 use super::error::{Clock, Kind};
 use super::key::Secrets;
 use super::wording;
+use crate::job::host::is_near;
 
 /// How long a connection may wait for the next request. Servers close theirs after 5 s.
 const IDLE: Duration = Duration::from_secs(4);
@@ -46,7 +46,7 @@ struct Sort {
 /// The client for an address. Hosts of this machine and its networks are asked directly, all others through
 /// the proxy that the environment names.
 pub(super) fn client(url: &Url, connect: Duration) -> Result<reqwest::Client, Failure> {
-    let sort = Sort { tls: url.scheme() == "https", direct: is_near(url), connect };
+    let sort = Sort { tls: url.scheme() == "https", direct: url.host_str().is_some_and(is_near), connect };
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, client)) = clients.iter().find(|(other, _)| *other == sort) {
         return Ok(client.clone());
@@ -105,21 +105,6 @@ pub(super) fn host(url: &Url) -> String {
 
 fn safe(text: &str) -> String {
     wording::safe(text, &Secrets::default())
-}
-
-/// Hosts of this machine or its networks, as far as their name tells.
-fn is_near(url: &Url) -> bool {
-    let Some(host) = url.host_str() else { return false };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local() || ip.is_unspecified(),
-        Ok(IpAddr::V6(ip)) => {
-            let first = ip.segments().first().copied().unwrap_or(0);
-            // fc00::/7 is private, fe80::/10 link-local.
-            ip.is_loopback() || ip.is_unspecified() || first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfe80
-        }
-        Err(_) => !bare.contains('.') || bare.ends_with(".local") || bare.ends_with(".localhost"),
-    }
 }
 
 fn innermost(error: &reqwest::Error) -> String {

@@ -93,6 +93,11 @@ fn place(view: &TrialView) -> String {
 /// What of the terminal is shown, and from when it is.
 fn terminal_place(view: &TrialView, columns: usize) -> String {
     let Some(picture) = &view.terminal.picture else { return String::new() };
+    let at = view.terminal.at.map(|n| match (&picture.note, picture.seeking || picture.indexing.is_some()) {
+        (Some(why), false) if picture.episode != Some(n) => why.clone(),
+        (_, true) => format!("going to episode {}", n + 1),
+        _ => format!("episode {} begins", n + 1),
+    });
     let when = match (picture.following, picture.preview, picture.seeking) {
         (true, true, _) => "live~",
         (true, false, true) => "live, catching up",
@@ -110,7 +115,7 @@ fn terminal_place(view: &TrialView, columns: usize) -> String {
         })
     };
     let parts = [part("columns", from.0, room.0, size.0), part("rows", from.1, room.1, size.1)];
-    let words = std::iter::once(when.to_string()).chain(parts.into_iter().flatten());
+    let words = std::iter::once(at.unwrap_or_else(|| when.to_string())).chain(parts.into_iter().flatten());
     words.collect::<Vec<_>>().join(if long { ", " } else { " " })
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 use serde_json::json;
 
 use super::{Ran, SECRET, agent, files, pilothouse, ran, tell};
+use crate::eyes::Eyes;
 use crate::support::skipped;
 use crate::yard::{IMAGE, Yard, engine, left_of};
 
@@ -97,7 +98,15 @@ fn job(yard: &Yard, more: &[&str]) -> Option<Ran> {
     let key = format!("AE_API_KEY={OTHER}");
     let args = ["-a", "fake", "-m", "scripted/one", "--ak", "effort=high", "--ae", "AE=mine", "--ae", &key];
     let args = [&args[..], more].concat();
+    let eyes = Eyes::open(&yard.dir());
     let out = pilothouse(yard, &args, &[("FAKE_KEY", SECRET), ("FAKE_URL", "http://there")]);
+    // Only the agent's own surroundings have the key: no command line, no container's settings, no event.
+    // What was said by --ae on our own command line is the operator's doing.
+    let mut seen = eyes.close();
+    assert!(!seen.containers.is_empty() && seen.told.contains("exec_start"), "{:?}", seen.containers);
+    assert!(seen.lines.iter().any(|line| line.contains("/opt/fake")), "{:?}", seen.lines);
+    seen.lines.retain(|line| !line.contains("--ae AE_API_KEY="));
+    seen.assert_without(&[SECRET, OTHER]);
     Some(ran(yard, &out))
 }
 
@@ -185,7 +194,8 @@ fn a_program_is_installed_run_and_understood() {
     assert!(!ran.said.contains(SECRET), "{}", ran.said);
     let config = crate::yard::json(&yard.dir().join("config.json"));
     assert_eq!(config["agents"][0]["kwargs"], json!({"effort": "high"}));
-    assert_eq!(left_of("job"), "");
+    let id = crate::yard::json(&yard.dir().join("result.json"))["id"].as_str().unwrap().to_string();
+    assert_eq!(left_of(&id), "");
 }
 
 #[test]

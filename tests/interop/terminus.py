@@ -29,10 +29,12 @@ import time
 # Tasks whose model answers properly; of these the requests are compared. `long-output` and `llm-context` have
 # an answer that is cut, or a conversation that is too long, in them.
 PROPER = "hello-file count-errors csv-sum json-merge wrong-answer bad-json two-steps long-output llm-context".split()
-# Where an end differs on purpose: what each has.
+# Where an end differs on purpose: why, Harbor's exception type, and ours with the rewards that it must have.
 BETTER = {
-    "tmux-kill": "there is no tmux server to kill: the agent works until its time is over, and tests run",
-    "ctx-forever": "the task does not fit: ContextLengthExceededError, where Harbor goes on without the task",
+    "tmux-kill": ("there is no tmux server to kill: the agent works until its time is over, and tests run",
+                  "RuntimeError", "AgentTimeoutError", {"reward": 0.0}),
+    "ctx-forever": ("the task does not fit, and no call is answered, where Harbor goes on without the task",
+                    None, "ContextLengthExceededError", {"reward": 0.0}),
 }
 MODEL_INFO = {"max_input_tokens": 32768, "max_output_tokens": 8192, "input_cost_per_token": 1e-6,
               "output_cost_per_token": 2e-6}
@@ -285,10 +287,16 @@ def main():
         others.append(("recorded", ends_of(options.recorded)))
     for task in sorted(ends):
         mine = ends[task]
+        if task in BETTER:
+            why, harbors, exception, rewards = BETTER[task]
+            good = (mine["exception"], mine["rewards"]) == (exception, rewards)
+            good &= all(theirs[task]["exception"] == harbors for _, theirs in others if task in theirs)
+            unexplained += not good
+            print(f"{task}: {'as it must be' if good else 'NOT AS IT MUST BE'}: {why}")
         for name, theirs in others:
             for field in ["rewards", "exception", "episodes", "output", "agent"]:
                 if task in theirs and theirs[task][field] != mine[field]:
-                    reason = BETTER.get(task)
+                    reason = BETTER[task][0] if task in BETTER else None
                     unexplained += reason is None
                     print(f"{task}: {field}: {name} {theirs[task][field]}, pilothouse {mine[field]}: "
                           f"{reason or 'WITHOUT A REASON'}")

@@ -16,6 +16,7 @@ Exit code 0 when all of that was seen, 1 when not.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -45,7 +46,8 @@ def pip(venv, *args):
 def install(root):
     """The engine in a virtual environment of its own; gives that."""
     venv, done = root / "venv", root / "installed"
-    if done.exists():
+    root.mkdir(parents=True, exist_ok=True)
+    if done.exists() and venv.exists():
         return venv
     if not (venv / "bin/python").exists():
         say("making a virtual environment")
@@ -92,15 +94,52 @@ tokens.save(str(out / "tokenizer.json"))
 (out / "config.json").write_text(json.dumps({
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 384, "hidden_size": 128,
     "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1,
-    "head_dim": 64, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "head_dim": 64, "max_position_embeddings": 32768, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
     "hidden_act": "silu", "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
     "torch_dtype": "float32"}))
 turns = "{% for m in messages %}<start>{{ m['role'] }}: {{ m['content'] }}<end>{% endfor %}<start>assistant: "
 (out / "tokenizer_config.json").write_text(json.dumps({
     "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<start>", "eos_token": "<end>", "pad_token": "<pad>",
-    "model_max_length": 8192, "chat_template": turns}))
+    "model_max_length": 32768, "chat_template": turns}))
 (out / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2}))
 """
+
+
+@contextlib.contextmanager
+def engine(root, venv, port, *flags):
+    """The engine with the model of random weights, from when it is ready until all of it is gone."""
+    subprocess.run([venv / "bin/python", "-c", MAKE_MODEL, root / "model"], check=True)
+    url, log = f"http://127.0.0.1:{port}", root / "server.log"
+    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
+             "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOG_STATS_INTERVAL": "2",
+             "TORCHDYNAMO_DISABLE": "1", "PATH": f"{venv / 'bin'}:{os.environ['PATH']}"}
+    command = [venv / "bin/vllm", "serve", root / "model", "--served-model-name", MODEL, "--load-format", "dummy",
+               "--dtype", "float32", "--host", "127.0.0.1", "--port", str(port), "--enforce-eager", *flags]
+    say("starting vLLM")
+    with open(log, "wb") as out:
+        server = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, env={**os.environ, **quiet},
+                                  start_new_session=True)
+    try:
+        begin = time.monotonic()
+        while not is_ready(url):
+            if server.poll() is not None or time.monotonic() - begin > 900:
+                sys.exit(f"vLLM did not come up: {log}")
+            time.sleep(2)
+        say(f"ready after {time.monotonic() - begin:.0f} s")
+        yield server
+    finally:
+        try:
+            os.killpg(server.pid, signal.SIGKILL)
+        except OSError:
+            # All of it is gone already.
+            pass
+        server.wait()
+
+
+def find_program(named):
+    """The program that was named, else one that was built."""
+    programs = [named] if named else [HERE / f"target/{kind}/pilothouse" for kind in ("release", "quick", "debug")]
+    return next((p.resolve() for p in programs if p.is_file()), None) or sys.exit("no program: cargo build, or --program")
 
 
 def ask(url, tokens, seconds=600):
@@ -220,39 +259,13 @@ def main():
     options.add_argument("--port", type=int, default=32117)
     options.add_argument("--program", type=Path)
     asked = options.parse_args()
-    programs = [asked.program] if asked.program else [HERE / f"target/{kind}/pilothouse" for kind in ("release", "debug")]
-    program = next((p.resolve() for p in programs if p.is_file()), None) or sys.exit("no program: cargo build, or --program")
+    program = find_program(asked.program)
     root = asked.dir.resolve()
-    root.mkdir(parents=True, exist_ok=True)
     venv = install(root)
-    subprocess.run([venv / "bin/python", "-c", MAKE_MODEL, root / "model"], check=True)
-    url, log = f"http://127.0.0.1:{asked.port}", root / "server.log"
-    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1",
-             "OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_LOG_STATS_INTERVAL": "2",
-             "TORCHDYNAMO_DISABLE": "1", "PATH": f"{venv / 'bin'}:{os.environ['PATH']}"}
-    command = [venv / "bin/vllm", "serve", root / "model", "--served-model-name", MODEL, "--load-format", "dummy",
-               "--dtype", "float32", "--max-model-len", "4096", "--host", "127.0.0.1", "--port", str(asked.port),
-               "--enforce-eager", "--num-gpu-blocks-override", "40"]
-    say("starting vLLM")
-    with open(log, "wb") as out:
-        server = subprocess.Popen([str(word) for word in command], stdout=out, stderr=out, env={**os.environ, **quiet},
-                                  start_new_session=True)
-    try:
-        begin = time.monotonic()
-        while not is_ready(url):
-            if server.poll() is not None or time.monotonic() - begin > 900:
-                sys.exit(f"vLLM did not come up: {log}")
-            time.sleep(2)
-        say(f"ready after {time.monotonic() - begin:.0f} s")
-        desk = Desk(program, url, log)
+    url = f"http://127.0.0.1:{asked.port}"
+    with engine(root, venv, asked.port, "--max-model-len", "4096", "--num-gpu-blocks-override", "40") as server:
+        desk = Desk(program, url, root / "server.log")
         play(desk, url, server)
-    finally:
-        try:
-            os.killpg(server.pid, signal.SIGKILL)
-        except OSError:
-            # All of it is gone already.
-            pass
-        server.wait()
     say("all as it should be" if not desk.wrong else f"{len(desk.wrong)} not as they should be")
     sys.exit(1 if desk.wrong else 0)
 

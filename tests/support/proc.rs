@@ -45,6 +45,16 @@ pub fn wait_state(pid: u32, wanted: char, limit: Duration) {
     }
 }
 
+/// Whether anybody on this machine, in a container or not, runs this command line.
+pub fn runs(command: &str) -> bool {
+    let is = |line: Vec<u8>| line.strip_suffix(b"\0").is_some_and(|line| line.split(|b| *b == 0).eq(words(command)));
+    fs::read_dir("/proc").is_ok_and(|all| all.flatten().any(|e| fs::read(e.path().join("cmdline")).is_ok_and(is)))
+}
+
+fn words(command: &str) -> impl Iterator<Item = &[u8]> {
+    command.split(' ').map(str::as_bytes)
+}
+
 /// Ids of the children of `pid`, of all its threads.
 pub fn children(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };

@@ -126,7 +126,22 @@ pub const QUIET: Duration = Duration::from_millis(250);
 /// Types and waits for silence.
 pub async fn run(session: &mut Session, keys: &str) {
     session.send(keys).await.unwrap();
+    begun(keys).await;
     assert!(session.settle(QUIET, Duration::from_secs(60)).await, "never quiet after {keys:?}");
+}
+
+/// Where a `sleep` was typed: waits until it is at work, since a key that comes before is the shell's. Its length
+/// is its name: no two tests have the same. One that is on another machine is waited for for a while.
+pub async fn begun(keys: &str) {
+    let Some(command) = keys.strip_suffix('\n').filter(|keys| keys.starts_with("sleep ") && !keys.contains('&')) else {
+        return;
+    };
+    for _ in 0..100 {
+        if support::proc::runs(command) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// Waits for a text on the screen or above it.

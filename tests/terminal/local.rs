@@ -10,7 +10,7 @@ use pilothouse::environment::{Environment, Mount, PtyCommand, Trouble};
 use pilothouse::harbor::write::Folder;
 use pilothouse::terminal::{FILE_CAP, Recording, Session, SessionSpec, Standing};
 
-use super::bench::{QUIET, block, run, seen};
+use super::bench::{QUIET, begun, block, run, seen};
 use super::support;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -115,7 +115,7 @@ fn local_plain_sh_and_a_size_that_is_set_from_outside() {
         assert_eq!(session.shell(), Some("sh"));
         run(&mut session, "PATH=/usr/local/bin:/usr/bin:/bin; stty size >out\n").await;
         assert_eq!(here.said("out"), "40 160\n");
-        run(&mut session, "sleep 1000\n").await;
+        run(&mut session, "sleep 1001\n").await;
         session.interrupt().await.unwrap();
         assert!(session.settle(QUIET, 10 * SECOND).await);
         run(&mut session, "exit 4\n").await;
@@ -216,11 +216,17 @@ fn local_a_paste_that_nobody_reads_and_a_flood() {
         let logs = here.root.path().join("agent");
         let recording = Recording::begin(&Folder::open(&logs).unwrap(), "terminal", 64 << 10).unwrap();
         let mut session = here.open_with(SessionSpec::default(), Some(recording)).await;
-        run(&mut session, "sleep 1000\n").await;
+        run(&mut session, "sleep 1002\n").await;
         session.send(&"echo ran >>ran\n".repeat(6100)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert!(session.send("C-c").await.unwrap().interrupted);
-        assert!(session.settle(QUIET, 30 * SECOND).await);
+        // The shell forgets what is typed until it has seen the interrupt.
+        let began = Instant::now();
+        while !here.app().join("heard").exists() {
+            assert!(began.elapsed() < 30 * SECOND, "the shell does not come back");
+            session.send("touch heard\n").await.unwrap();
+            assert!(session.settle(3 * QUIET, 30 * SECOND).await);
+        }
         assert!(here.said("ran").lines().count() < 50, "{} ran", here.said("ran").lines().count());
         session.send("yes\n").await.unwrap();
         let size = |file: &str| std::fs::metadata(logs.join(file)).unwrap().len();
@@ -293,7 +299,7 @@ fn local_a_recording_is_followed_by_another_that_begins_with_the_screen() {
 const SCRIPTS: [(&str, &[&str]); 13] = [
     ("simple", &["echo hello\n", "cd /; pwd\n", "printf 'a\\tb\\tc\\n'; echo done;\n"]),
     ("pager", &["seq 1 500 >D/n; less D/n\n", "Space", "/321\n", "Up", "PgUp", "G", "q", "echo back\n"]),
-    ("sleep", &["sleep 1000\n", "C-c", "echo $?\n", "sleep 1000\n", "C-z", "echo $?\n"]),
+    ("sleep", &["sleep 1003\n", "C-c", "echo $?\n", "sleep 1004\n", "C-z", "echo $?\n"]),
     ("ctrl-p", &["echo one\n", "echo two\n", "C-p", "C-p", "Enter", "C-p", "C-a", "C-k"]),
     ("clear", &["seq 1 100\n", "clear\n", "echo after\n"]),
     ("erase", &["seq 1 100\n", "printf '\\033[H\\033[2Jwhole\\n'\n", "seq 1 5\n", "C-l", "printf '\\033creset\\n'\n"]),
@@ -360,6 +366,7 @@ async fn played_both_ways(name: &str, keys: &[&str]) {
         let mut changes = session.view().changes();
         session.send(keys).await.unwrap();
         let _ = tokio::time::timeout(5 * SECOND, changes.changed()).await;
+        begun(keys).await;
         assert!(session.settle(3 * QUIET, 60 * SECOND).await, "never quiet after {keys:?}");
     }
     let capture = session.capture();
@@ -386,6 +393,7 @@ async fn played_both_ways(name: &str, keys: &[&str]) {
     for keys in &keys {
         let keys = keys.strip_suffix(';').map_or(keys.clone(), |rest| format!("{rest}\\;"));
         tmux(&["send-keys", "-t", "t", "--", &keys]).await;
+        begun(&keys).await;
         quiet().await;
     }
     let theirs =

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilothouse::environment::quoted;
 use pilothouse::terminal::Session;
 
-use super::bench::{QUIET, Up, block, run, seen, up};
+use super::bench::{QUIET, Up, begun, block, run, seen, up};
 
 /// One thing typed.
 #[derive(Clone, Copy)]
@@ -102,7 +102,10 @@ impl Both {
         tmux.start().await;
         for step in script {
             match step {
-                Keys(keys) => tmux.send(keys).await,
+                Keys(keys) => {
+                    tmux.send(keys).await;
+                    begun(keys).await;
+                }
                 Until(keys, text) => {
                     tmux.send(keys).await;
                     tmux.until(text).await;
@@ -240,7 +243,7 @@ fn script_07_ctrl_c_of_a_sleep() {
     same(
         "sleep",
         &[],
-        &[Keys("sleep 1000\n"), Keys("C-c"), Keys("echo $?\n"), Keys("sleep 1000\n"), Keys("C-z"), Keys("jobs\n")],
+        &[Keys("sleep 1005\n"), Keys("C-c"), Keys("echo $?\n"), Keys("sleep 1006\n"), Keys("C-z"), Keys("jobs\n")],
     );
 }
 

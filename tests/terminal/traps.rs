@@ -203,7 +203,7 @@ fn ctrl_c_behind_a_paste_that_nobody_reads_interrupts_from_outside() {
     block(async {
         let Some(up) = up("paste").await else { return };
         let mut session = up.open().await;
-        run(&mut session, "sleep 1000\n").await;
+        run(&mut session, "sleep 1007\n").await;
         session.send(&"echo ran >>/tmp/ran\n".repeat(6100)).await.unwrap();
         tokio::time::sleep(SECOND).await;
         let sent = session.send("C-c").await.unwrap();
@@ -388,7 +388,7 @@ fn a_dead_container_is_an_error_of_the_environment() {
     block(async {
         let Some(up) = up("dead").await else { return };
         let mut session = up.open().await;
-        run(&mut session, "sleep 1000\n").await;
+        run(&mut session, "sleep 1008\n").await;
         let killed = std::process::Command::new("docker").args(["kill", &up.name]).output().unwrap();
         assert!(killed.status.success());
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -428,10 +428,10 @@ fn other_users_and_plain_sh() {
         run(&mut session, "echo \"$(whoami):$PWD:$GIVEN:$(stty size)\"\n").await;
         assert!(session.screen().contains("nobody:/tmp:a 'b' $c:40 160"), "{}", session.screen());
         // Its size and its end are the business of root.
-        run(&mut session, "sleep 1000\n").await;
+        run(&mut session, "sleep 1009\n").await;
         session.interrupt().await.unwrap();
         assert!(session.settle(QUIET, 10 * SECOND).await);
-        assert_eq!(up.said("pgrep -f '^sleep 1000'").await, "");
+        assert_eq!(up.said("pgrep -f '^sleep 1009'").await, "");
         session.cancel().await.unwrap();
 
         let Some(plain) = up_from("pilothouse-test:1", "plain", |_| {}).await else { return };
@@ -439,7 +439,7 @@ fn other_users_and_plain_sh() {
         assert_eq!(session.shell(), Some("sh"));
         run(&mut session, "echo \"$0 $TERM $(stty size)\"\n").await;
         assert!(session.screen().contains("xterm-256color 40 160"), "{}", session.screen());
-        run(&mut session, "sleep 1000\n").await;
+        run(&mut session, "sleep 1010\n").await;
         session.interrupt().await.unwrap();
         run(&mut session, "exit 4\n").await;
         assert!(session.send("echo a''gain\n").await.unwrap().reopened.is_some());

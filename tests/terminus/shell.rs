@@ -19,7 +19,7 @@ fn ran() -> Option<&'static Ran> {
         let big = heredoc();
         let keys = vec![
             types(&[
-                ("mkdir -p /app; sleep 100\n", 0.5),
+                ("mkdir -p /app; sleep 100\n", 1.5),
                 ("C-c", 0.3),
                 ("echo C-c > /app/name\n", 0.2),
                 ("echo x > /app/trail ;", 0.1),

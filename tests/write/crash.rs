@@ -81,17 +81,20 @@ fn a_killed_writer_leaves_the_old_file_or_the_new_one() {
     let folder = Folder::open(temp.path()).unwrap();
     let mut leftovers = 0;
     let mut once: Vec<Option<u64>> = vec![None; 50];
+    let mut before = None;
     for round in 0..30_u64 {
         let mut child = start("scribble", temp.path());
         let waited = Instant::now();
-        while !temp.path().join("result.json").exists() && waited.elapsed() < Duration::from_secs(20) {
+        // It writes: the file is another one than the round before had.
+        while whole(&temp.path().join("result.json")) == before && waited.elapsed() < Duration::from_secs(20) {
             std::thread::sleep(Duration::from_millis(2));
         }
         // Moments that fall differently into the writer's loop.
         std::thread::sleep(Duration::from_micros(20_000 + (round * 7919) % 23_000));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(whole(&temp.path().join("result.json")).is_some());
+        before = whole(&temp.path().join("result.json"));
+        assert!(before.is_some());
         let trial = temp.path().join("trial__AAAAAAA");
         whole(&trial.join("config.json"));
         for (n, seen) in once.iter_mut().enumerate() {

@@ -61,12 +61,13 @@ use crate::harbor::task::{EnvTemplate, host_variable};
 use crate::harbor::write::config::AgentConfig;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::AgentResult;
-use crate::model::client::{self, Client};
+use crate::model::client::Client;
 use crate::model::endpoint::Endpoint;
 use crate::model::error::ModelError;
 use crate::model::key::Key;
 use crate::model::limits::{Engine, Served};
 use crate::model::meter::Meter;
+use crate::model::options::Options as Asking;
 use crate::terminal::{FILE_CAP, Recording, Session, SessionSpec};
 
 mod diary;
@@ -114,7 +115,7 @@ pub struct Terminus {
     /// The variable that holds the key.
     key_name: String,
     /// The model as the server is asked for it, address, key, clocks.
-    asking: client::Options,
+    asking: Asking,
     trust: Trust,
     /// What the server said of itself, and how often the endpoint had moved then.
     served: tokio::sync::Mutex<Option<(u32, Served)>>,
@@ -223,7 +224,7 @@ impl Terminus {
                 Prompts::own()
             }),
         };
-        let mut asking = client::Options::new(&Endpoint::new(&base), &model);
+        let mut asking = Asking::new(&Endpoint::new(&base), &model);
         asking.key = key;
         asking.sampling = options.sampling.clone();
         asking.stream = options.stream;
@@ -249,7 +250,7 @@ impl Terminus {
     /// # Errors
     /// In words, as [`Client::new`].
     pub fn at(&self, base: &str) -> Result<Client, String> {
-        Client::new(client::Options { endpoint: Endpoint::new(base), ..self.asking.clone() })
+        Client::new(Asking { endpoint: Endpoint::new(base), ..self.asking.clone() })
     }
 
     /// What makes it another agent than Harbor's, in words; nothing: it is Harbor's, by all that the model

@@ -23,6 +23,8 @@ pub struct Terminal {
     pub missing: Option<String>,
     /// Scrolled to this column and row; None: stay where the cursor is in sight.
     pub scroll: Option<(u16, u16)>,
+    /// The episode, from 0, at whose beginning it is shown; None: as it is now, or at its end.
+    pub at: Option<usize>,
     /// The player was asked for pictures.
     asked: bool,
     /// No key was pressed since the view was opened.
@@ -79,9 +81,43 @@ impl TrialView {
         }
         self.terminal.asked = wanted;
         vec![Effect::Replay(match wanted {
-            true => replay::Request::Pane { serial: self.serial, dir: self.dir.clone() },
+            true => replay::Request::Pane { serial: self.serial, dir: self.dir.clone(), episode: self.terminal.at },
             false => replay::Request::Close,
         })]
+    }
+
+    /// The operator has selected another step: the terminal is shown at its episode, or as it is now where the
+    /// newest step is followed.
+    pub(super) fn move_terminal(&mut self) -> Vec<Effect> {
+        let at = match self.follow {
+            true => None,
+            false => match self.episode() {
+                Some(n) => Some(n),
+                // Not known yet, or of no episode.
+                None => return Vec::new(),
+            },
+        };
+        if at == self.terminal.at {
+            return Vec::new();
+        }
+        self.terminal.at = at;
+        if !self.terminal.asked {
+            return Vec::new();
+        }
+        self.terminal.scroll = None;
+        vec![Effect::Replay(at.map_or(replay::Request::End, replay::Request::At))]
+    }
+
+    /// Where the replay of this trial was left: the step of that episode is selected, as far as it is held.
+    pub(in super::super) fn left_replay_at(&mut self, episode: usize) -> Vec<Effect> {
+        let found = self.heads.iter().position(|head| head.episode == Some(episode as u32 + 1));
+        let Some(step) = found.map(|at| self.heads_from + at).filter(|step| *step != self.cursor) else {
+            return Vec::new();
+        };
+        self.follow = false;
+        let effects = self.go(step);
+        self.terminal.at = Some(episode);
+        effects
     }
 
     /// The player answered.

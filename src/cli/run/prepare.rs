@@ -34,6 +34,7 @@ impl From<PlanError> for Refusal {
                 }
                 Refusal(out)
             }
+            PlanError::Scripts(lines) | PlanError::Agents(lines) => Refusal(lines),
             other => Refusal::of(&other.to_string()),
         }
     }

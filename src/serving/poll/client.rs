@@ -2,7 +2,6 @@
 
 use std::error::Error as _;
 use std::io;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use reqwest::Url;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 
+use crate::job::host::is_near;
 use crate::job::text;
 use crate::serving::{Unreached, page};
 
@@ -81,22 +81,7 @@ impl Clients {
     }
 
     fn of(&self, url: &Url) -> &reqwest::Client {
-        if is_near(url) { &self.direct } else { &self.proxied }
-    }
-}
-
-/// Hosts of this machine or its networks, as far as their name tells.
-fn is_near(url: &Url) -> bool {
-    let Some(host) = url.host_str() else { return false };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    match bare.parse::<IpAddr>() {
-        Ok(IpAddr::V4(ip)) => ip.is_loopback() || ip.is_private() || ip.is_link_local() || ip.is_unspecified(),
-        Ok(IpAddr::V6(ip)) => {
-            let first = ip.segments().first().copied().unwrap_or(0);
-            // fc00::/7 is private, fe80::/10 link-local.
-            ip.is_loopback() || ip.is_unspecified() || first & 0xfe00 == 0xfc00 || first & 0xffc0 == 0xfe80
-        }
-        Err(_) => !bare.contains('.') || bare.ends_with(".local") || bare.ends_with(".localhost"),
+        if url.host_str().is_some_and(is_near) { &self.direct } else { &self.proxied }
     }
 }
 
