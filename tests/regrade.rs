@@ -380,8 +380,8 @@ fn caps_are_kept_and_the_age_while_the_run_lives() {
 
     // The run itself lets it go when its age is over.
     fs::remove_dir_all(stage.at("jobs")).unwrap();
-    fs::write(stage.at("tasks/two/solution/solve.sh"), "#!/bin/bash\nsleep 5\n").unwrap();
-    let said = stage.run(&["--hold-age", "1s", "-n", "2"]);
+    fs::write(stage.at("tasks/two/solution/solve.sh"), "#!/bin/bash\nsleep 3\n").unwrap();
+    let said = stage.run(&["--hold-age", "0.5s", "-n", "2"]);
     assert!(said.contains("is not held any more"), "{said}");
     let held = stage.held();
     assert!(held.len() <= 1 && held.iter().all(|h| h["trial"].as_str().unwrap().starts_with("two__")), "{held:?}");
@@ -411,8 +411,12 @@ fn what_a_killed_owner_held_is_listed_kept_by_a_resume_and_removable() {
     let yard = Yard::new().task("net", "true", UNTRUSTED, IMAGE).task("slow", "sleep 600", PASS_INSIDE, IMAGE);
     let Some(stage) = Stage::new(yard) else { return };
     let log = fs::File::create(stage.at("log")).unwrap();
-    let mut run =
-        stage.command(&[&Stage::RUN[..], &["-n", "2"]].concat()).stdout(log).stderr(Stdio::null()).spawn().unwrap();
+    let mut run = stage
+        .command(&[&Stage::RUN[..], &["-n", "2", "--heartbeat", "0.4"]].concat())
+        .stdout(log)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     until("its result", || {
         let dirs = fs::read_dir(stage.yard.dir()).into_iter().flatten().flatten();
         dirs.map(|e| e.path()).any(|p| p.join("result.json").exists() && p.to_string_lossy().contains("net__"))
@@ -432,7 +436,7 @@ fn what_a_killed_owner_held_is_listed_kept_by_a_resume_and_removable() {
     assert!(paused(&name), "{clean}");
     // The other one is run anew; a held one stays.
     fs::write(stage.at("tasks/slow/solution/solve.sh"), "#!/bin/bash\nsleep 600\n").unwrap();
-    let mut again = stage.command(&["run", "--resume", "jobs/job", "-y", "--headless"]);
+    let mut again = stage.command(&["run", "--resume", "jobs/job", "-y", "--headless", "--heartbeat", "0.4"]);
     let mut again = again.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let id = format!("label=pilothouse.job={}", stage.id().unwrap());
     until("the other one at work", || {
