@@ -81,8 +81,7 @@ pub fn doubt(answer: &Answer<'_>) -> Option<String> {
             _ => None,
         },
         Ok(rewards) => {
-            let passed = primary(rewards).is_some_and(|reward| Grade::of(Some(reward)) == Grade::Passed);
-            let fault = (!passed && !ran(answer)).then(|| fault(answer.output)).flatten()?;
+            let fault = (!passed(rewards) && !ran(answer)).then(|| fault(answer.output)).flatten()?;
             Some(format!("no test ran, and an installer or download failed: {fault}"))
         }
     }
@@ -93,6 +92,10 @@ fn because(what: &str, answer: &Answer<'_>) -> String {
         Some(fault) => format!("{what}: {fault}"),
         None => what.to_string(),
     }
+}
+
+fn passed(rewards: &RewardMap) -> bool {
+    primary(rewards).is_some_and(|reward| Grade::of(Some(reward)) == Grade::Passed)
 }
 
 /// The key `reward`, else the only one.
@@ -124,6 +127,9 @@ fn fault(output: &[u8]) -> Option<String> {
 
 /// The same of what a verifier left in its directory: regular files alone, without following anything.
 pub fn doubt_of(given: &Result<RewardMap, Raised>, logs: &Dir) -> Option<String> {
+    if given.as_ref().is_ok_and(passed) {
+        return None;
+    }
     let output = logs.read_tail("test-stdout.txt", OUTPUT).map(|read| read.data).unwrap_or_default();
     let report = logs.read_all("ctrf.json", REPORT).ok().and_then(|read| ctrf(&read.data).ok());
     let reported = report.is_some_and(|r| r.counts.passed.saturating_add(r.counts.failed) > 0);
