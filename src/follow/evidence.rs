@@ -78,11 +78,15 @@ struct Reward {
 impl Unfinished {
     /// True when nothing that was looked at last time differs now.
     pub fn unchanged(&self, look: &Look<'_>, name: &str) -> bool {
+        if self.pending || self.print.is_empty() {
+            return false;
+        }
+        let dir = look.job.glance(name).ok();
         let same = |(rel, id): &(Box<str>, Option<FileId>)| {
-            let path = if rel.is_empty() { name.to_string() } else { format!("{name}/{rel}") };
-            look.stat(&path).as_ref().map(FileId::from) == *id
+            Counters::add(&look.counters.stats);
+            dir.as_ref().and_then(|dir| dir.stat(rel).ok()).as_ref().map(FileId::from) == *id
         };
-        !self.pending && !self.print.is_empty() && self.print.iter().all(same)
+        self.print.iter().all(same)
     }
 
     /// Newest modification time met.

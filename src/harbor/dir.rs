@@ -181,6 +181,14 @@ impl Dir {
         self.sub_os(OsStr::new(rel))
     }
 
+    /// As [`Dir::sub`], for [`Dir::stat`] alone: what is not opened in earnest wakes nobody's watches.
+    ///
+    /// # Errors
+    /// As [`Dir::sub`].
+    pub fn glance(&self, rel: &str) -> io::Result<Dir> {
+        Ok(Dir { fd: self.beneath(OsStr::new(rel), DIR_FLAGS.union(OFlags::PATH))? })
+    }
+
     /// As [`Dir::sub`], for names that are not UTF-8.
     ///
     /// # Errors
