@@ -5,7 +5,7 @@
 //! | room | what happens in it | may look into |
 //! |---|---|---|
 //! | [`job`] | THE DOMAIN, pure: job, trial, phase, outcome, slot, tally, scores, ETA, events | nothing |
-//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `write`: the writer | `job` |
+//! | [`harbor`] | Harbor on disk: tolerant readers of every file of a job dir, bytes in, types out; `classic`: those of terminal-bench; `write`: the writer | `job` |
 //! | [`cast`] | asciicast v1-v3: read, index, keyframes, player (the clock is an argument), screen | `job::text` |
 //! | [`environment`] | where a trial happens: a container ([`environment::docker`], the only place that knows the Docker client) or a scratch directory | `job`, `harbor` |
 //! | [`terminal`] | the agent's terminal in a trial: keys, screen, what is new, recording | `job`, `harbor`, `cast`, `environment` |
@@ -13,7 +13,7 @@
 //! | [`agent`] | who works in a trial: oracle, nop, scripted, terminus, programs described by a file | `job`, `harbor`, `environment`, `terminal`, `model` |
 //! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
-//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent` | `job`, `harbor`, `journal` |
+//! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent`; the list of all jobs below directories | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |
 //! | [`triage`] | why a trial ended as it did: rules over the evidence of its files → class | `job`, `harbor`, `journal` |
 //! | [`requeue`] | running trials again: which may be, the plan of the new job, its start; what Harbor's resume would do | `job`, `harbor`, `journal` |

@@ -8,11 +8,13 @@
 //! | [`plan`] | the plan as data: rows, what differs, the exact command; pure |
 //! | [`source`] | what the plan needs from disk: configs, tasks, journals, the installed Harbor |
 //! | [`start`] | the journal lines and the process |
+//! | [`classic`] | runs of classic terminal-bench: what their resume would do, and why nothing is requeued there |
 //! | [`preview`] | what `harbor job resume` would delete, keep and run again |
 //!
 //! Nothing of the old job is touched but its journal; the new job lies beside it, and `tally` of both
 //! counts it as a pass.
 
+pub mod classic;
 pub mod config;
 pub mod plan;
 pub mod preview;

@@ -3,6 +3,8 @@
 
 mod support;
 
+#[path = "e2e/jobs.rs"]
+mod jobs;
 #[path = "e2e/keys.rs"]
 mod keys;
 #[path = "e2e/leave.rs"]
@@ -32,8 +34,17 @@ fn start(args: &[&str], cols: u16, rows: u16) -> Pty {
     start_with(args, cols, rows, &[])
 }
 
+thread_local! {
+    /// State dirs of this test, which go with it.
+    static STATES: std::cell::RefCell<Vec<tempfile::TempDir>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
 fn start_with(args: &[&str], cols: u16, rows: u16, env: &[(&str, &str)]) -> Pty {
-    let mut all = vec![STATE];
+    // One for each screen: what one remembers is no other's.
+    let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = state.path().join("state").to_str().unwrap().to_string();
+    STATES.with(|states| states.borrow_mut().push(state));
+    let mut all = vec![(STATE.0, path.as_str())];
     all.extend_from_slice(env);
     Pty::pilothouse(args, cols, rows, &all)
 }

@@ -3,6 +3,11 @@
 
 mod support;
 
+#[path = "follow/mounts.rs"]
+mod mounts;
+#[path = "follow/roster.rs"]
+mod roster;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::symlink;

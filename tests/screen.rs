@@ -2,6 +2,8 @@
 //! times. The trial view has its own.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
+#[path = "screen/jobs.rs"]
+mod all_jobs;
 #[path = "support/fleet.rs"]
 #[allow(dead_code)]
 mod build;

@@ -11,3 +11,5 @@ mod owner;
 mod real;
 #[path = "stop/recorded.rs"]
 mod recorded;
+#[path = "stop/several.rs"]
+mod several;

@@ -8,7 +8,7 @@ use super::key::Key;
 pub enum Context {
     /// Everywhere.
     Global,
-    /// A list: trials, errors, jobs, log.
+    /// A list: trials, errors, log.
     List,
     /// One trial.
     Trial,
@@ -26,6 +26,8 @@ pub enum Context {
     Compare,
     /// The model servers.
     Serving,
+    /// All jobs.
+    Jobs,
 }
 
 impl Context {
@@ -42,6 +44,7 @@ impl Context {
             Context::Preview => "the preview of a resume",
             Context::Compare => "runs compared",
             Context::Serving => "serving",
+            Context::Jobs => "all jobs",
         }
     }
 }
@@ -129,6 +132,9 @@ pub enum Action {
     IdleCap,
     SeekPercent(u8),
     SeekEnd,
+    OpenMarked,
+    AddRoot,
+    ForgetRoot,
 }
 
 /// One entry of the registry.
@@ -176,7 +182,7 @@ pub const ACTIONS: &[Spec] = &[
         ""
     ),
     spec!(Global, A::ViewLog, "view.log", "warnings: all that is odd in these job dirs", [Char('5')], ""),
-    spec!(Global, A::ViewJobs, "view.jobs", "jobs", [Char('6')], ""),
+    spec!(Global, A::ViewJobs, "view.jobs", "all jobs: these, and every one below what is remembered", [Char('6')], ""),
     spec!(Global, A::ViewCompare, "view.compare", "runs compared, task by task", [Char('7')], ""),
     spec!(Global, A::Copy, "copy", "copy the path of what is selected", [Char('y')], ""),
     spec!(Global, A::Redraw, "redraw", "draw everything anew", [Ctrl('l')], ""),
@@ -457,6 +463,45 @@ pub const ACTIONS: &[Spec] = &[
         "abort request"
     ),
     spec!(Serving, A::Acts, "serving.acts", "what can be done with this", [Char('x')], ""),
+    spec!(Jobs, A::Open, "jobs.open", "open this job on this screen", [Key::Enter, Char('l')], "open"),
+    spec!(
+        Jobs,
+        A::Filter,
+        "jobs.filter",
+        "filter: words, field:value, !not (state, agent, model, dataset, owner, name), marked",
+        [Char('/')],
+        "filter"
+    ),
+    spec!(Jobs, A::SortMenu, "jobs.sort", "sort by a column", [Char('o')], "order"),
+    spec!(Jobs, A::Mark, "jobs.mark", "mark this job, or take the mark away", [Char(' ')], "mark"),
+    spec!(Jobs, A::OpenMarked, "jobs.open.marked", "open the marked jobs together", [Char('m')], ""),
+    spec!(Jobs, A::AddRoot, "jobs.add", "look through another directory of jobs, and remember it", [Char('a')], "add"),
+    spec!(
+        Jobs,
+        A::ForgetRoot,
+        "jobs.forget",
+        "forget a directory: look through it no more (touches no file)",
+        [Char('D')],
+        "forget"
+    ),
+    spec!(Jobs, A::ClearFilter, "jobs.all", "show all again", [Char('F')], ""),
+    spec!(Jobs, A::InvertSort, "jobs.sort.invert", "turn the order round", [Char('O')], ""),
+    spec!(Jobs, A::Refresh, "jobs.again", "look at everything now", [Char('r')], ""),
+    spec!(Jobs, A::Down, "jobs.down", "next job", [Char('j'), Key::Down], ""),
+    spec!(Jobs, A::Up, "jobs.up", "previous job", [Char('k'), Key::Up], ""),
+    spec!(Jobs, A::PageDown, "jobs.page.down", "a page down", [Ctrl('d'), Key::PageDown], ""),
+    spec!(Jobs, A::PageUp, "jobs.page.up", "a page up", [Ctrl('u'), Key::PageUp], ""),
+    spec!(Jobs, A::Top, "jobs.first", "first job", [Char('g'), Key::Home], ""),
+    spec!(Jobs, A::Bottom, "jobs.last", "last job", [Char('G'), Key::End], ""),
+    spec!(
+        Jobs,
+        A::ResumePreview,
+        "jobs.resume.preview",
+        "a job of this screen: what harbor job resume would do to it (changes nothing)",
+        [Char('P')],
+        ""
+    ),
+    spec!(Jobs, A::Stop, "jobs.stop", "a job of this screen: stop it (asks); audit what a stop left", [Char('s')], ""),
     spec!(Requeue, A::Open, "requeue.choose", "do what has the focus", [Key::Enter, Char('l')], "choose"),
     spec!(Requeue, A::Down, "requeue.down", "next choice", [Char('j'), Key::Down], ""),
     spec!(Requeue, A::Up, "requeue.up", "previous choice", [Char('k'), Key::Up], ""),
@@ -511,6 +556,7 @@ mod tests {
             Context::Preview,
             Context::Compare,
             Context::Serving,
+            Context::Jobs,
         ] {
             let mut seen = HashSet::new();
             for spec in ACTIONS.iter().filter(|s| s.context == context) {

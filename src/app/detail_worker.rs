@@ -4,6 +4,7 @@
 //! work (indexing, searching) is done in slices between looks at the inbox. [`Loader`] itself knows
 //! no thread, so that it can be driven step by step.
 
+mod classic;
 mod pager;
 mod search;
 mod steps;
@@ -20,6 +21,7 @@ use super::detail::doc::{Doc, DocLine, Mark};
 use super::detail::timeline::StepSpan;
 use super::detail::{At, Facts, FileKind, FileRow, Head, Reply, Request, Slot};
 use super::inbox::{Asker, Inbox, Put, Wish, inbox};
+use crate::harbor::classic as harbor_classic;
 use crate::harbor::{Calls, Dir, EntryKind, OpenError, particulars, trial_config, trial_result};
 
 /// Largest `result.json` that is read for its particulars.
@@ -105,6 +107,8 @@ struct OpenTrial {
     serial: u64,
     path: PathBuf,
     dir: Result<Dir, String>,
+    /// It is laid out as classic terminal-bench does it.
+    classic: bool,
     result_stamp: Option<Stamp3>,
     known: Known,
     steps: Steps,
@@ -170,10 +174,12 @@ impl Loader {
 impl OpenTrial {
     fn open(serial: u64, path: PathBuf, sink: Sink<'_>) -> OpenTrial {
         let dir = Dir::open(&path).map_err(|e| format!("{}: {}", path.display(), said(&e)));
+        let classic = dir.as_ref().is_ok_and(harbor_classic::holds_trial);
         let mut trial = OpenTrial {
             serial,
             path,
             dir,
+            classic,
             result_stamp: None,
             known: Known::default(),
             steps: Steps::default(),
@@ -192,6 +198,9 @@ impl OpenTrial {
     }
 
     fn read_result(&mut self, sink: Sink<'_>) {
+        if self.classic || self.dir.is_err() {
+            return self.read_classic(sink);
+        }
         let Ok(dir) = &self.dir else { return };
         let now = dir.stat("result.json").ok().map(|m| stamp(&m));
         if now == self.result_stamp && now.is_some() {
@@ -207,7 +216,7 @@ impl OpenTrial {
                     });
                     let facts = Facts { identity: rest.identity.clone(), steps: steps.collect() };
                     sink(Reply::Facts { serial: self.serial, facts });
-                    self.known = Known { result: Some(file.result), particulars: Some(rest), problem: None };
+                    self.known = Known { result: Some(file.result), particulars: Some(rest), ..Known::default() };
                 }
                 // Being written: the old reading stays.
                 (Err(p), _) if p.may_heal() && self.known.result.is_some() => return,
@@ -227,6 +236,9 @@ impl OpenTrial {
 
     fn look(&mut self, sink: Sink<'_>) {
         let order = self.order();
+        if self.classic {
+            self.steps.of_episodes(self.known.agent_span());
+        }
         match &self.dir {
             Ok(dir) => self.steps.look(dir, &order, self.known.result.is_some()),
             Err(words) => {
@@ -235,7 +247,7 @@ impl OpenTrial {
                     path: String::new(),
                     steps: 0,
                     indexed: 1.0,
-                    note: Some(words.clone()),
+                    note: Some(self.known.instead.clone().unwrap_or_else(|| words.clone())),
                     revision: 0,
                 };
                 sink(Reply::Steps { serial: self.serial, parts: vec![part] });
@@ -255,10 +267,12 @@ impl OpenTrial {
                 let id = |d: &Dir| d.stat("").ok().map(|m| (m.device, m.inode));
                 if self.dir.as_ref().is_ok_and(|old| id(old) != id(&dir)) {
                     self.known = Known::default();
+                    self.classic = harbor_classic::holds_trial(&dir);
                     self.result_stamp = None;
                     self.steps.reset();
                     self.watched.values_mut().for_each(|stamp| *stamp = Some((u64::MAX, 0, 0)));
                 }
+                self.classic = self.classic || self.dir.is_err() && harbor_classic::holds_trial(&dir);
                 self.dir = Ok(dir);
             }
             Err(e) if self.dir.is_err() => self.dir = Err(format!("{}: {}", self.path.display(), said(&e))),
@@ -342,14 +356,21 @@ impl OpenTrial {
 
     /// The lines above a file's text.
     fn head_of(&self, dir: &Dir, slot: Slot, order: &[String]) -> Doc {
-        if slot == Slot::Verifier { texts::verifier_head(dir, &self.known, order) } else { Doc::default() }
+        match slot {
+            Slot::Verifier if self.classic => classic::verifier_head(&self.known),
+            Slot::Verifier => texts::verifier_head(dir, &self.known, order),
+            _ => Doc::default(),
+        }
     }
 
     fn text(&mut self, slot: Slot, nth: Option<usize>, path: Option<&str>, at: At) -> Result<Doc, String> {
         let order = self.order();
         let mut paths = Vec::new();
         if let Ok(dir) = &self.dir {
-            paths = texts::watched(dir, slot, &order);
+            paths = match self.classic {
+                true => classic::watched(slot),
+                false => texts::watched(dir, slot, &order),
+            };
         }
         let made = self.make(slot, nth, path, at, &order);
         match &made {
@@ -368,11 +389,17 @@ impl OpenTrial {
         at: At,
         order: &[String],
     ) -> Result<Doc, String> {
+        if let (Err(_), Some(words)) = (&self.dir, &self.known.instead) {
+            return classic::without_files(slot, &self.known, words);
+        }
         let dir = self.dir.as_ref().map_err(Clone::clone)?;
         if slot == Slot::Exception {
             return texts::exception(dir, &self.known);
         }
-        let (files, main) = texts::files_of(dir, slot, order);
+        let (files, main) = match self.classic {
+            true => classic::files_of(dir, slot),
+            false => texts::files_of(dir, slot, order),
+        };
         let mut doc = self.head_of(dir, slot, order);
         let (path, nth) = match path {
             Some(path) => (path.to_string(), (0, 1)),
@@ -385,6 +412,9 @@ impl OpenTrial {
                         doc.title("Output");
                         doc.say("no output of the tests", Mark::Remark);
                         return Ok(doc);
+                    }
+                    None if self.classic => {
+                        return Err("no logs: neither panes nor logs of the agent were kept".to_string());
                     }
                     None => return Err("no logs yet: neither trial.log nor a log of the agent".to_string()),
                 }

@@ -34,6 +34,12 @@ pub enum Effect {
     Detail(detail::Request),
     /// Ask the player.
     Replay(replay::Request),
+    /// Look through directories for the list of jobs.
+    Roster(super::jobs::Request),
+    /// Keep this for other screens.
+    Keep(super::memory::Keep),
+    /// Leave what is shown for the jobs that the model names as next.
+    Elsewhere,
     /// Follow this directory, too.
     Follow(PathBuf),
     /// Steer a job.

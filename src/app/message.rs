@@ -5,6 +5,7 @@ use super::helm;
 use super::key::Key;
 use super::replay;
 use crate::job::JobEvent;
+use crate::job::roster::RosterEvent;
 use crate::serving::Observation;
 
 /// One thing that happened.
@@ -12,6 +13,8 @@ use crate::serving::Observation;
 pub enum Msg {
     /// News of the jobs.
     Jobs(Vec<JobEvent>),
+    /// News of the list of jobs.
+    Roster(Vec<RosterEvent>),
     /// News of the model servers.
     Serving(Vec<Observation>),
     /// A key.

@@ -7,6 +7,7 @@ use super::action::Context;
 use super::compare::Compare;
 use super::derived::Derived;
 use super::detail::TrialView;
+use super::jobs::Jobs;
 use super::overlay::Overlay;
 use super::preview::Preview;
 use super::replay::ReplayView;
@@ -53,7 +54,8 @@ impl View {
     /// Which key table holds.
     pub fn context(self) -> Context {
         match self {
-            View::Trials | View::Errors | View::Log | View::Jobs => Context::List,
+            View::Trials | View::Errors | View::Log => Context::List,
+            View::Jobs => Context::Jobs,
             View::Trial => Context::Trial,
             View::Replay => Context::Replay,
             View::Stop => Context::Stop,
@@ -143,12 +145,12 @@ pub struct Model {
     pub table: Table,
     /// Counts, scores, attention, errors: derived from the jobs.
     pub derived: Derived,
-    /// Selected line of the errors pane, the log and the jobs.
+    /// Selected line of the errors pane.
     pub errors_at: usize,
     /// Selected line of the log.
     pub log_at: usize,
-    /// Selected line of the jobs.
-    pub jobs_at: usize,
+    /// The list of all jobs.
+    pub jobs: Jobs,
     /// Which attention item `!` goes to next.
     pub attention_at: usize,
     /// The trial view, when one is open.
@@ -210,7 +212,7 @@ impl Model {
             derived: Derived::default(),
             errors_at: 0,
             log_at: 0,
-            jobs_at: 0,
+            jobs: Jobs::default(),
             attention_at: 0,
             trial: None,
             replay: None,
@@ -288,6 +290,7 @@ impl Model {
             return Some(std::time::Duration::from_millis(50));
         }
         let served = !self.serving.sources().is_empty();
-        (running || waits || served || self.notice.is_some() || self.table.sort_pending).then_some(second)
+        let lists = self.view() == View::Jobs;
+        (running || lists || waits || served || self.notice.is_some() || self.table.sort_pending).then_some(second)
     }
 }

@@ -1,11 +1,14 @@
 //! What lies on top of a view for a moment: prompts, menus, help, palette.
 
+use std::path::PathBuf;
+
 use super::action::{ACTIONS, Action, Context, Spec};
 use super::input::Input;
 use super::steer::ask::Asking;
 use super::table::SortKey;
 use super::triage::Target;
 use crate::job::Verdict;
+use crate::job::roster::Order;
 
 /// What a prompt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,10 @@ pub enum PromptKind {
     Outage,
     /// Filter of the server log; applied while typing.
     ServerLog,
+    /// Filter of the list of jobs; applied while typing.
+    JobsFilter,
+    /// A directory of jobs to look through.
+    AddRoot,
 }
 
 /// What a menu entry does.
@@ -37,6 +44,10 @@ pub enum Choice {
     Filter(String),
     /// Sort by.
     Sort(SortKey),
+    /// Sort the list of jobs by.
+    SortJobs(Order),
+    /// Look through this directory no more.
+    Forget(PathBuf),
     /// Do this.
     Act(Action),
     /// Say this of a trial; none takes back what was said.

@@ -4,6 +4,7 @@
 //! clock is on the screen; a finished job costs nothing.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -13,11 +14,14 @@ use tokio::sync::oneshot;
 use super::alarm::Alarm;
 use super::effect::Effect;
 use super::helm::{Helm, News};
+use super::jobs;
 use super::key::Key;
+use super::memory::Keep;
 use super::message::Msg;
 use super::model::Model;
 use super::notifier;
 use super::{detail, detail_worker, replay, replay_worker, update};
+use crate::follow::roster::{Report, Watch};
 use crate::job::{JobEvent, Stamp, TrialKey};
 use crate::serving::{Observation, Source};
 use crate::tty::signals::{Request, Signals};
@@ -40,6 +44,8 @@ pub enum Left {
     Quit,
     /// The operator left the job to itself.
     Detached,
+    /// The operator wants the jobs that the model names as next.
+    Elsewhere,
     /// A signal: its number.
     Signal(i32),
     /// The terminal is gone.
@@ -61,6 +67,8 @@ pub struct Wiring {
     pub follow: Box<dyn FnMut(PathBuf)>,
     /// Effects to run before anything else.
     pub first: Vec<Effect>,
+    /// Keeps what screens remember.
+    pub keep: Box<dyn FnMut(Keep)>,
     /// Leaves the screen when something is sent.
     pub leave: Option<oneshot::Receiver<()>>,
     /// What can be steered from here.
@@ -97,11 +105,16 @@ enum Wake {
 ///
 /// # Errors
 /// When the terminal can not be set up or written for a reason other than being closed.
-pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: Wiring) -> Result<Left, TtyError> {
-    let Wiring { mut jobs, watch, follow, first, mut leave, steering, mut serving, serve, notify } = wiring;
+pub async fn run(
+    model: &mut Model,
+    term: &mut Term,
+    guard: &mut Guard,
+    input: &mut Receiver<Input>,
+    wiring: Wiring,
+) -> Result<Left, TtyError> {
+    let Wiring { jobs: mut news_of_jobs, watch, follow, first, keep, mut leave, steering, mut serving, serve, notify } =
+        wiring;
     let (helm, mut news) = steering.map(|s| (s.helm, s.news)).unzip();
-    let (input_tx, mut input) = channel::<Input>(64);
-    crate::tty::input::spawn(move |i| input_tx.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
     let (reply_tx, mut replies) = channel::<Msg>(64);
     let mut signals = Signals::new().map_err(TtyError::Setup)?;
     let alarm = Alarm::new().map_err(TtyError::Setup)?;
@@ -109,6 +122,8 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
         replies: reply_tx,
         watch,
         follow,
+        keep,
+        roster: None,
         helm,
         serve,
         command: notify,
@@ -149,7 +164,7 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
             i = input.recv() => Wake::Input(i),
             reply = replies.recv() => Wake::Reply(reply),
             told = receive(&mut news) => Wake::News(told),
-            events = receive(&mut jobs) => Wake::Jobs(events),
+            events = receive(&mut news_of_jobs) => Wake::Jobs(events),
             seen = receive(&mut serving) => Wake::Serving(seen),
             told = told(&mut leave) => Wake::Leave(told),
             () = alarm.after(wait) => Wake::Time,
@@ -188,13 +203,13 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
                 }
             }
             Wake::Jobs(None) => {
-                jobs = None;
+                news_of_jobs = None;
                 messages.push(Msg::Notice("nothing is followed any more: quit and attach again".to_string()));
             }
             Wake::Jobs(Some(events)) => {
                 messages.push(Msg::Jobs(events));
                 while messages.len() < DRAIN {
-                    match jobs.as_mut().map(|j| j.try_recv()) {
+                    match news_of_jobs.as_mut().map(|j| j.try_recv()) {
                         Some(Ok(events)) => messages.push(Msg::Jobs(events)),
                         _ => break,
                     }
@@ -241,6 +256,16 @@ pub async fn run(model: &mut Model, term: &mut Term, guard: &mut Guard, wiring: 
         let next = drawn.map_or_else(Instant::now, |d| d + least);
         due = Some(due.map_or(next, |d| d.min(next)));
     }
+}
+
+/// Begins to read keys; they come by this channel, whatever is shown.
+///
+/// # Errors
+/// When the terminal can not be read.
+pub fn listen() -> Result<Receiver<Input>, TtyError> {
+    let (sender, input) = channel::<Input>(64);
+    crate::tty::input::spawn(move |i| sender.blocking_send(i).is_ok()).map_err(TtyError::Setup)?;
+    Ok(input)
 }
 
 /// Why the terminal can not be written any more.
@@ -320,6 +345,8 @@ struct Runner {
     replies: Sender<Msg>,
     watch: Box<dyn FnMut(Option<TrialKey>)>,
     follow: Box<dyn FnMut(PathBuf)>,
+    keep: Box<dyn FnMut(Keep)>,
+    roster: Option<(Watch, Arc<Report>)>,
     helm: Option<Box<dyn Helm>>,
     serve: Serve,
     command: Option<String>,
@@ -348,6 +375,9 @@ impl Runner {
             match effect {
                 Effect::Quit => return Ok(Some(Left::Quit)),
                 Effect::Detach => return Ok(Some(Left::Detached)),
+                Effect::Elsewhere => return Ok(Some(Left::Elsewhere)),
+                Effect::Keep(keep) => (self.keep)(keep),
+                Effect::Roster(request) => self.roster(request),
                 Effect::Redraw => term.clear(),
                 Effect::Suspend => {
                     guard.suspend()?;
@@ -409,6 +439,26 @@ impl Runner {
             detail_worker::spawn(move |reply| replies.blocking_send(Msg::Detail(reply)).is_ok())
         });
         worker.ask(request);
+    }
+
+    fn roster(&mut self, request: jobs::Request) {
+        if self.roster.is_none() && !matches!(request, jobs::Request::Roots(_)) {
+            return;
+        }
+        let replies = self.replies.clone();
+        let (watch, report) = self.roster.get_or_insert_with(|| {
+            let report: Arc<Report> = Arc::new(move |events| replies.blocking_send(Msg::Roster(events)).is_ok());
+            (Watch::default(), report)
+        });
+        match request {
+            jobs::Request::Roots(roots) => {
+                watch.roots(&roots, report);
+                watch.pause(false);
+            }
+            jobs::Request::Visible(dirs) => watch.visible(dirs),
+            jobs::Request::Pause => watch.pause(true),
+            jobs::Request::Refresh => watch.refresh(),
+        }
     }
 
     fn replay(&mut self, request: replay::Request) {

@@ -128,7 +128,8 @@ pub fn child(model: &Model) -> Option<u32> {
 pub fn job(model: &Model) -> Option<&Job> {
     let key = match model.view() {
         View::Trial | View::Replay => model.trial.as_ref().map(|t| t.key.job),
-        View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.key),
+        // A line about another job is about none of these, not about the only one.
+        View::Jobs => return super::jobs::attached(model).and_then(|key| model.fleet.job(key)),
         View::Stop => model.steer.stop.as_ref().map(|s| s.place.job),
         View::Triage => triage::current(model).map(|r| r.job),
         View::Preview => model.preview.as_ref().map(|p| p.place.job),

@@ -113,6 +113,11 @@ impl Table {
         Ok(())
     }
 
+    /// The order, in the words that are kept: what by, turned round.
+    pub fn memory(&self) -> (String, bool) {
+        (self.sort.word().to_string(), self.inverted)
+    }
+
     /// Position of the selection in the order, when it is there.
     pub fn position(&self) -> Option<usize> {
         (!self.order.is_empty()).then(|| self.position.min(self.order.len() - 1))

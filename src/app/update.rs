@@ -11,7 +11,9 @@ use super::compare;
 use super::derived;
 use super::detail::{Tab, TrialView};
 use super::effect::Effect;
+use super::jobs;
 use super::key::Key;
+use super::memory;
 use super::menus;
 pub use super::message::Msg;
 use super::model::{Model, Notice, Room, View};
@@ -34,7 +36,9 @@ const BIG_PAUSE_MS: i128 = 250;
 
 /// Takes in one message.
 pub fn update(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
+    let by_key = matches!(msg, Msg::Key(_));
     let mut effects = taken(model, now, msg);
+    effects.extend(jobs::follow_up(model, by_key));
     effects.extend(servers::alarms::tell(model));
     if effects.iter().any(|e| matches!(e, Effect::Quit)) {
         // What is seen so far of an outage is noted before the screen is gone.
@@ -51,12 +55,13 @@ fn taken(model: &mut Model, now: Stamp, msg: Msg) -> Vec<Effect> {
     }
     match msg {
         Msg::Jobs(events) => {
-            let mut effects = jobs(model, events);
+            let mut effects = news(model, events);
             effects.extend(steer::live::beat(model));
             effects.extend(servers::guess::look(model));
             effects.extend(servers::tick(model));
             effects
         }
+        Msg::Roster(events) => jobs::heard(model, events),
         Msg::Serving(observations) => servers::observe(model, observations),
         Msg::Key(key) => on_key(model, key),
         Msg::Paste(text) => overlays::paste(model, &text),
@@ -105,6 +110,7 @@ pub fn settle(model: &mut Model) {
     let aged = since.as_secs() >= 1 && !held && model.moves();
     if !changed && !aged {
         servers::alarms::gather(model);
+        jobs::refresh(model);
         return;
     }
     model.built = model.fleet.revision;
@@ -116,6 +122,7 @@ pub fn settle(model: &mut Model) {
     model.derived = derived;
     derived::finish(&mut model.derived, &model.rows);
     steer::attention(model);
+    jobs::attention(model);
     if model.stale {
         model.table.refresh(&model.rows, &model.fleet, model.now, true);
     } else {
@@ -133,10 +140,10 @@ pub fn settle(model: &mut Model) {
     }
     model.errors_at = model.errors_at.min(model.derived.errors.len().saturating_sub(1));
     model.log_at = model.log_at.min(model.derived.warnings.len().saturating_sub(1));
-    model.jobs_at = model.jobs_at.min(model.fleet.jobs().len().saturating_sub(1));
+    jobs::refresh(model);
 }
 
-fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
+fn news(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
     let open = model.trial.as_ref().map(|t| t.key.clone());
     let mut touched = false;
     let mut judged = false;
@@ -147,12 +154,16 @@ fn jobs(model: &mut Model, events: Vec<JobEvent>) -> Vec<Effect> {
             (JobEvent::Notebook(job, _), Some(key)) => judged |= *job == key.job,
             _ => {}
         }
+        let settled = if let JobEvent::Settled(key) = &event { Some(*key) } else { None };
         let event = match event {
             // What was said here and is not in there yet holds on.
             JobEvent::Notebook(key, read) => JobEvent::Notebook(key, Box::new(model.ledger.heard(key, *read))),
             event => event,
         };
         model.fleet.apply(event);
+        if let Some(key) = settled {
+            memory::settled(model, key);
+        }
     }
     if judged {
         tell_evidence(model);
@@ -302,6 +313,11 @@ fn back(model: &mut Model) -> Vec<Effect> {
             set_filter(model, "");
             Vec::new()
         }
+        View::Trials if model.jobs.home => {
+            show(model, View::Jobs);
+            Vec::new()
+        }
+        View::Jobs if model.jobs.home => steer::quit(model),
         View::Trials => steer::quit(model),
         View::Serving if servers::back(model) => Vec::new(),
         View::Triage if !model.triage.filter_text.is_empty() => {
@@ -376,7 +392,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         Action::ResumePreview => return preview::begin(model),
         Action::Requeue => return requeue::begin(model, false),
         Action::RequeueInfra => return requeue::begin(model, true),
-        Action::Mark => {
+        Action::Mark if model.view() != View::Jobs => {
             mark(model);
             return Vec::new();
         }
@@ -400,6 +416,7 @@ pub fn act(model: &mut Model, action: Action) -> Vec<Effect> {
         View::Preview => preview::act(model, action),
         View::Compare => compare::act(model, action),
         View::Serving => servers::act(model, action, page(model)),
+        View::Jobs => jobs::act(model, action, page(model)),
         view => list_act(model, view, action),
     }
 }
@@ -528,7 +545,6 @@ fn list_act(model: &mut Model, view: View, action: Action) -> Vec<Effect> {
                     return Vec::new();
                 }
                 View::Log => (&mut model.log_at, model.derived.warnings.len()),
-                View::Jobs => (&mut model.jobs_at, model.fleet.jobs().len()),
                 _ => (&mut model.errors_at, model.derived.errors.len()),
             };
             *at = at.saturating_add_signed(by).min(len.saturating_sub(1));
@@ -540,13 +556,6 @@ fn list_act(model: &mut Model, view: View, action: Action) -> Vec<Effect> {
 
 fn open(model: &mut Model, view: View, errors_focused: bool) -> Vec<Effect> {
     match view {
-        View::Jobs => {
-            let name = model.fleet.jobs().get(model.jobs_at).map(|j| j.facts.name.clone());
-            if let Some(name) = name {
-                set_filter(model, &format!("job:\"{name}\""));
-                home(model);
-            }
-        }
         View::Log => {
             let target = model.derived.warnings.get(model.log_at).and_then(|w| w.target.clone());
             match target {
@@ -606,7 +615,7 @@ fn copy(model: &mut Model) -> Vec<Effect> {
         View::Trial => model.trial.as_ref().map(|t| t.copy_text()),
         View::Replay => model.replay.as_ref().map(|r| r.source.path.display().to_string()),
         View::Log => model.derived.warnings.get(model.log_at).map(|w| w.path.clone()).filter(|p| !p.is_empty()),
-        View::Jobs => model.fleet.jobs().get(model.jobs_at).map(|j| j.facts.dir.display().to_string()),
+        View::Jobs => jobs::copy_text(model),
         View::Stop => model.steer.stop.as_ref().map(|s| match s.findings().get(s.cursor) {
             Some(finding) => finding.what.clone(),
             None => s.place.dir.display().to_string(),

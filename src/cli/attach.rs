@@ -10,6 +10,7 @@ use tokio::sync::mpsc::channel;
 use super::Common;
 use super::ctl::link::Linked;
 use super::desk::Desk;
+use super::remembered::{self, Keeper};
 use super::screen::{self, Start};
 use super::servers::{Servers, ServingArgs};
 use super::status::StatusArgs;
@@ -17,8 +18,9 @@ use super::tally::{HowArg, RuleArg};
 use crate::app::class_worker;
 use crate::app::derived::Counting;
 use crate::app::helm::{Helm, Side};
+use crate::app::model::View;
 use crate::app::runtime::{Left, Steering};
-use crate::follow::discover::trial_in_job;
+use crate::follow::discover::{DirKind, kind, trial_in_job};
 use crate::follow::{Control, Follower, Options};
 use crate::job::{AlarmLimits, JobEvent, Stamp, time};
 use crate::tty::TtyError;
@@ -27,8 +29,9 @@ use crate::tty::TtyError;
 #[derive(Debug, Clone, Args)]
 pub struct Attach {
     /// Job directories, directories of job directories (new jobs appear by themselves), or one trial's
-    /// directory
-    #[arg(required = true, value_name = "DIR")]
+    /// directory; of classic terminal-bench run directories, or what was kept of one
+    /// (none: the list of all jobs below the directories that are remembered)
+    #[arg(value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
     /// Look every SECONDS instead of waiting for file events (chosen by itself on NFS, FUSE and
     /// bucket mounts)
@@ -87,6 +90,13 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         super::complain(&error.to_string());
         return super::USAGE;
     }
+    if args.dirs.is_empty() && (remembered::roots().is_empty() || !std::io::stdout().is_terminal()) {
+        super::complain(
+            "no directory is given, and none is remembered: pilothouse attach DIR, with a job dir or the \
+                         directory above job dirs",
+        );
+        return super::USAGE;
+    }
     if !std::io::stdout().is_terminal() {
         args.serving.complain_without_screen();
         // Lines for a pipe or a log: the same report again whenever something changed.
@@ -100,12 +110,64 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         };
         return super::status::run(&args);
     }
+    let servers = match args.serving.prepare() {
+        Ok(servers) => servers,
+        Err(why) => {
+            super::complain(&why);
+            return super::USAGE;
+        }
+    };
+    for dir in &args.dirs {
+        let job = trial_in_job(dir).map(|(job, _)| job);
+        let is_job = job.is_some() || kind(dir).is_ok_and(|kind| kind == DirKind::Job);
+        let real = [remembered::real(&job.unwrap_or_else(|| dir.clone()))];
+        let kept = if is_job { remembered::attached(&real) } else { remembered::remember(&real) };
+        if let Err(why) = kept {
+            tracing::warn!(why, "what is attached is not remembered");
+        }
+    }
+    let mut console = match screen::Console::open(common) {
+        Ok(console) => console,
+        Err(error) => return screen::code(Err(error)),
+    };
+    let left = screens(args, servers, &mut console);
+    // The terminal is given back before anything is said.
+    drop(console);
+    match left {
+        Ok(left) => screen::code(left),
+        Err(why) => {
+            super::complain(&why);
+            super::USAGE
+        }
+    }
+}
+
+/// One screen after another: what is opened from the list of jobs has one of its own.
+fn screens(args: &Attach, servers: Servers, console: &mut screen::Console) -> Result<Result<Left, TtyError>, String> {
+    let (mut args, mut servers) = (args.clone(), servers);
+    let mut from_list = args.dirs.is_empty();
+    loop {
+        let left = one(&args, servers, console, from_list);
+        if !matches!(left, Ok(Left::Elsewhere)) {
+            return Ok(left);
+        }
+        // The servers and the deadline that were named belong to the jobs that were.
+        let serving =
+            ServingArgs { no_bell: args.serving.no_bell, notify: args.serving.notify, ..ServingArgs::default() };
+        args = Attach { dirs: std::mem::take(&mut console.next), how: None, deadline: None, serving, ..args };
+        servers = args.serving.prepare()?;
+        from_list = true;
+    }
+}
+
+fn one(args: &Attach, servers: Servers, console: &mut screen::Console, from_list: bool) -> Result<Left, TtyError> {
     let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
     // A trial's directory attaches its job and opens the trial.
     let trial = match args.dirs.as_slice() {
         [only] => trial_in_job(only).map(|(_, name)| name.to_string_lossy().into_owned()),
         _ => None,
     };
+    let list = args.dirs.is_empty();
     let ended = match args.dirs.as_slice() {
         [only] => super::harbor::notes::how_it_ended(only),
         _ => None,
@@ -115,15 +177,12 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         if let Some(ended) = ended {
             crate::app::update::notice(model, ended);
         }
+        (model.jobs.opens, model.jobs.home) = (true, from_list);
+        if list {
+            model.views.push(View::Jobs);
+        }
         Vec::new()
     });
-    let servers = match args.serving.prepare() {
-        Ok(servers) => servers,
-        Err(why) => {
-            super::complain(&why);
-            return super::USAGE;
-        }
-    };
     let (news, heard) = channel(QUEUE);
     let desk = Desk::new(news.clone()).with_servers(servers.remote.clone());
     // One job of our own can be steered from here, too.
@@ -137,19 +196,17 @@ pub fn run(args: &Attach, common: &Common) -> u8 {
         None => Box::new(desk),
     };
     let steering = Steering { helm, news: heard };
-    screen::code(watch(
-        common,
-        Watched {
-            dirs: args.dirs.clone(),
-            poll: args.poll,
-            counting,
-            prepare,
-            leave: None,
-            steering: Some((Side::Attached, steering)),
-            deadline: args.deadline,
-            servers: Some(servers),
-        },
-    ))
+    let watched = Watched {
+        dirs: args.dirs.clone(),
+        poll: args.poll,
+        counting,
+        prepare,
+        leave: None,
+        steering: Some((Side::Attached, steering)),
+        deadline: args.deadline,
+        servers: Some(servers),
+    };
+    watch_on(console, watched)
 }
 
 /// Follows `dirs` on the screen until it is left, by the operator or by `leave`.
@@ -195,9 +252,15 @@ pub struct Watched {
 /// # Errors
 /// When there is no screen, or nothing to follow with.
 pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
+    watch_on(&mut screen::Console::open(common)?, watched)
+}
+
+/// The same on a terminal that is taken already.
+fn watch_on(console: &mut screen::Console, watched: Watched) -> Result<Left, TtyError> {
     let Watched { dirs, poll, counting, prepare, leave, steering, deadline, servers } = watched;
     let poll = poll.map(Duration::from_secs_f64);
     let options = Options { poll, state_dir: super::state_dir(), ..Options::default() };
+    let named = dirs.clone();
     let follower = Follower::new(dirs, options);
     let remote = follower.remote();
     let (watching, following) = (remote.clone(), remote.clone());
@@ -207,6 +270,7 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
     let limits = AlarmLimits { deadline, ..classifier.alarm_limits() };
     let prepare: screen::Prepare = Box::new(move |model| {
         model.fleet.alarm_limits = limits;
+        remembered::prepare(model, &named);
         prepare(model)
     });
     std::thread::Builder::new()
@@ -222,8 +286,10 @@ pub fn watch(common: &Common, watched: Watched) -> Result<Left, TtyError> {
         .map_err(TtyError::Setup)?;
     let watch = Box::new(move |key| watching.send(Control::Visible(key)));
     let follow = Box::new(move |dir| following.send(Control::Follow(dir)));
-    let start = Start { jobs: Some(jobs), watch, follow, counting, prepare, leave, steering, servers };
-    let left = screen::show(common, start);
+    let keeper = Keeper::begin();
+    let keep = keeper.way();
+    let start = Start { jobs: Some(jobs), watch, follow, keep, counting, prepare, leave, steering, servers };
+    let left = console.show(start);
     remote.stop();
     left
 }

@@ -236,6 +236,11 @@ impl Shared {
     }
 
     fn survey(&self, place: &Place, job: &Job) -> Result<Survey, String> {
+        if job.facts.layout.is_classic() {
+            let pid =
+                job.liveness.owner.as_ref().map_or(String::new(), |(pid, _)| format!(": kill -INT {pid} ends it"));
+            return Err(format!("a run of terminal-bench is not stopped from here{pid}"));
+        }
         let found = audit::find_owner(&place.dir);
         let owner = found.here().ok_or_else(|| format!("there is no process here to stop: {}", found.words()))?;
         let advice = audit::advice(owner, job.facts.harbor_version.as_deref());

@@ -52,8 +52,8 @@ pub fn wrong_roots(fleet: &Fleet, roots: &[PathBuf]) -> Vec<String> {
     let mut errors: Vec<String> =
         fleet.problems.iter().filter(about_root).map(|p| format!("{}: {}", p.path, p.message)).collect();
     if errors.is_empty() && fleet.jobs().is_empty() {
-        let hint =
-            "no job here: a job dir holds config.json, lock.json or result.json; name it, or the directory above";
+        let hint = "no job here: a job dir holds config.json, lock.json or result.json (of classic terminal-bench tb.lock or \
+             results.json); name it, or the directory above";
         errors.extend(roots.iter().map(|root| format!("{}: {hint}", shown(root))));
     }
     errors

@@ -10,8 +10,10 @@ pub mod demo;
 pub mod desk;
 pub mod endpoint;
 pub mod harbor;
+pub mod jobs;
 pub mod load;
 pub mod log;
+pub mod remembered;
 pub mod replay;
 pub mod report;
 pub mod requeue;
@@ -105,6 +107,8 @@ pub enum Command {
     Harbor(Box<harbor::HarborArgs>),
     /// Show job directories on the screen, live
     Attach(attach::Attach),
+    /// List all jobs below directories: state, progress, score, owner
+    Jobs(jobs::JobsArgs),
     /// Print how one or several jobs stand
     Status(status::StatusArgs),
     /// Count trials over one or several job directories
@@ -156,6 +160,7 @@ pub fn main(cli: Cli) -> u8 {
         Command::Run(args) => run::run(&args, &cli.common),
         Command::Harbor(args) => harbor::run(&args, &cli.common),
         Command::Attach(args) => attach::run(&args, &cli.common),
+        Command::Jobs(args) => jobs::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Tally(args) => tally::run(&args),
         Command::Triage(args) => triage::run(&args),

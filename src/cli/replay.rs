@@ -37,6 +37,7 @@ pub fn run(args: &Replay, common: &Common) -> u8 {
             jobs: None,
             watch: Box::new(|_| {}),
             follow: Box::new(|_| {}),
+            keep: Box::new(|_| {}),
             counting: Counting::default(),
             prepare: Box::new(move |model| update::replay_only(model, source)),
             leave: None,

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use super::{FINE, NEEDS_PERSON, USAGE, load};
 use crate::harbor::run_config::HarborVersion;
 use crate::job::text::{clean, mask_secrets};
+use crate::requeue::classic;
 use crate::requeue::preview::{Ending, Preview, Previews, preview, words};
 
 /// Names of a kind that are printed.
@@ -15,7 +16,8 @@ const SHOWN: usize = 40;
 /// Tell what `harbor job resume` would delete, keep and run again, and why it would refuse; change nothing.
 ///
 /// Harbor deletes first and checks then: what is listed as deleted is gone even where it refuses. The
-/// safer way is a requeue, which touches nothing of the old job.
+/// safer way is a requeue, which touches nothing of the old job. Of a run of classic terminal-bench it tells
+/// what `tb runs resume` would do, which goes by whole tasks.
 ///
 /// Exit code: 0 a resume would run what is missing and delete nothing but cancelled or unfinished trials;
 /// 1 it would refuse, begin another job, delete a graded trial or a foreign directory, or keep a result
@@ -69,6 +71,9 @@ pub fn run(args: &ResumePreviewArgs) -> u8 {
             return USAGE;
         }
     };
+    if classic::is_run(&args.dir) {
+        return run_classic(args);
+    }
     let filter = (!args.filter_error_type.is_empty()).then_some(args.filter_error_type.as_slice());
     let mut all = match preview(&args.dir, &here, filter) {
         Ok(all) => all,
@@ -86,6 +91,22 @@ pub fn run(args: &ResumePreviewArgs) -> u8 {
     };
     load::print(&text);
     if all.main().is_some_and(harmless) { FINE } else { NEEDS_PERSON }
+}
+
+/// The same for a run of classic terminal-bench, whose own resume goes by whole tasks.
+fn run_classic(args: &ResumePreviewArgs) -> u8 {
+    let resume = match classic::resume(&args.dir) {
+        Ok(resume) => resume,
+        Err(error) => {
+            load::complain("resume-preview", &[format!("{}: {error}", args.dir.display())]);
+            return USAGE;
+        }
+    };
+    load::print(&match args.json {
+        true => format!("{}\n", serde_json::to_string_pretty(&resume.json()).unwrap_or_default()),
+        false => resume.plain(),
+    });
+    if resume.harmless() { FINE } else { NEEDS_PERSON }
 }
 
 /// Nothing gets lost and what is missing is run.

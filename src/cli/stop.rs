@@ -103,12 +103,29 @@ pub fn run(args: &StopArgs) -> u8 {
         load::complain("stop", &[line]);
         return USAGE;
     };
+    if job.facts.layout.is_classic() {
+        return stop_classic(args, job);
+    }
     let mut report = Report::default();
     let code = act(args, job, &mut report).unwrap_or_else(|code| code);
     if args.json {
         load::print(&json::document(job, &report));
     }
     code
+}
+
+/// A run of classic terminal-bench is not stopped from here: who works on it, and what to do.
+fn stop_classic(args: &StopArgs, job: &Job) -> u8 {
+    let next = match &job.liveness.owner {
+        Some((pid, command)) => {
+            let command = crate::job::text::clean(command);
+            format!("{command} (pid {pid}) works on it: kill -INT {pid} ends it as Ctrl-C does in its terminal")
+        }
+        None => "nobody on this host holds its run.log open".to_string(),
+    };
+    let why = "a run of terminal-bench is not stopped or audited from here, for want of a known end of it in order";
+    load::complain("stop", &[format!("{}: {why}; {next}", args.dir.display())]);
+    USAGE
 }
 
 /// Says a line: on standard output, or on standard error where that is for the document.

@@ -97,7 +97,11 @@ fn places(dirs: &[PathBuf]) -> (Vec<(PathBuf, String)>, Vec<String>) {
     for dir in dirs {
         let wrong = |why: &str| format!("{}: {why}", dir.display());
         match dir.canonicalize() {
-            Err(error) => errors.push(wrong(&error.to_string())),
+            // Of a classic run's trial there may be no directory.
+            Err(error) => match discover::trial_without_dir(dir) {
+                Some((run, name)) => places.push((run, name.to_string_lossy().into_owned())),
+                None => errors.push(wrong(&error.to_string())),
+            },
             Ok(real) => match discover::trial_in_job(&real) {
                 Some((job, name)) => places.push((job, name.to_string_lossy().into_owned())),
                 None => errors.push(wrong("not the directory of a trial in a job dir")),

@@ -139,7 +139,8 @@ impl Live<'_> {
         while self.plans.len() < self.follower.jobs.len() && !self.out.is_closed() {
             let j = self.plans.len();
             let now = Instant::now();
-            let local = self.follower.jobs.get(j).is_some_and(|job| job.local);
+            // Of a classic run, most of which is over, events are not worth their bookkeeping.
+            let local = self.follower.jobs.get(j).is_some_and(|job| job.local && job.classic.is_none());
             self.plans.push(Plan {
                 watched: !self.polled() && local,
                 files: now,

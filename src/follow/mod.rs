@@ -10,13 +10,16 @@
 //! | `roots` | the directories that were named, and jobs that appear in them |
 //! | `scan` | one job: its own files, its trials, its state between two looks |
 //! | `probe`, `evidence` | one look at one trial |
+//! | `classic` | one run of classic terminal-bench, and one look at a trial of it |
 //! | `limits` | where a trial's task lies and what it allows |
 //! | `watch`, `live` | change events, deadlines, the loop |
 //! | `poll` | how often to look where events can not be believed |
 //! | [`fstype`] | whether they can |
 //! | [`owner`] | the process that works on a job |
+//! | [`roster`] | all jobs below some directories, from their own files, each root on a thread of its own |
 //! | [`told`] | which job dir a Harbor was told by its command line |
 
+mod classic;
 pub mod discover;
 mod evidence;
 pub mod fstype;
@@ -26,6 +29,7 @@ pub mod owner;
 mod poll;
 mod probe;
 mod roots;
+pub mod roster;
 mod scan;
 pub mod told;
 mod watch;

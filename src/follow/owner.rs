@@ -16,6 +16,9 @@ use crate::harbor::dir::Dir;
 use crate::harbor::write::lease::{self, Observer, Process, Reading, Standing};
 use crate::job::{Stray, text};
 
+/// The logs that a harness keeps open: Harbor's, and classic terminal-bench's.
+const LOGS: [&str; 2] = ["job.log", "run.log"];
+
 /// A living owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Owner {
@@ -81,6 +84,8 @@ struct Writer {
     owner: Owner,
     /// Its sub-command and the job dir that it was told, where that is another one.
     told: Option<(Arc<str>, PathBuf)>,
+    /// It is Harbor's by its name; the other name is not uncommon.
+    harbor: bool,
 }
 
 impl Census {
@@ -106,7 +111,8 @@ impl Census {
                     let command = Arc::from(&*text::clean(command.trim()));
                     let owner = Owner { pid, command, started: start_time(pid) };
                     let told = told::by_process(pid, &job_dir);
-                    census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner, told });
+                    let harbor = fs::read_link(file.path()).is_ok_and(|target| target.ends_with(LOGS[0]));
+                    census.writers.push(Writer { device: log.dev(), inode: log.ino(), job_dir, owner, told, harbor });
                 }
             }
         }
@@ -116,7 +122,8 @@ impl Census {
     /// Who works on a job. `local` says whether the directory's file system belongs to this host
     /// alone; elsewhere the owner may live on another machine and finding none means nothing.
     pub fn search(&self, job_dir: &Path, local: bool) -> Search {
-        let Ok(log) = fs::symlink_metadata(job_dir.join("job.log")) else {
+        let log = || LOGS.iter().find_map(|name| fs::symlink_metadata(job_dir.join(name)).ok());
+        let Some(log) = log() else {
             // Without a log nobody can hold it open, but another kind of writer may be at work.
             return Search { stray: self.stray(job_dir), ..Search::default() };
         };
@@ -166,12 +173,12 @@ impl Census {
             let log = fs::symlink_metadata(w.job_dir.join("job.log"));
             log.is_ok_and(|log| (log.dev(), log.ino()) == (w.device, w.inode))
         };
-        self.writers.iter().filter(here).map(|w| (w.job_dir.as_path(), &w.owner))
+        self.writers.iter().filter(|w| w.harbor).filter(here).map(|w| (w.job_dir.as_path(), &w.owner))
     }
 
     /// Everybody who holds any log open.
     pub fn everybody(&self) -> impl Iterator<Item = &Owner> {
-        self.writers.iter().map(|w| &w.owner)
+        self.writers.iter().filter(|w| w.harbor).map(|w| &w.owner)
     }
 
     /// True when at least the command lines of all of this host's processes can be seen.
@@ -185,12 +192,12 @@ pub fn alive(owner: &Owner) -> bool {
     owner.started.is_some() && start_time(owner.pid) == owner.started
 }
 
-/// Metadata and directory of the open file if it is named `job.log`. The link's text is looked at first, so that
+/// Metadata and directory of the open file if it is named as a log. The link's text is looked at first, so that
 /// files on a hung network mount are not touched.
 fn log_behind(descriptor: &Path) -> Option<(fs::Metadata, PathBuf)> {
     let target = fs::read_link(descriptor).ok()?;
     // `job.log (deleted)` is none.
-    let is_log = target.file_name()? == "job.log";
+    let is_log = LOGS.iter().any(|log| target.file_name().is_some_and(|name| name == *log));
     is_log.then(|| Some((fs::metadata(descriptor).ok()?, target.parent()?.to_path_buf()))).flatten()
 }
 

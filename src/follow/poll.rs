@@ -54,18 +54,25 @@ pub(super) fn on_grid(start: Instant, now: Instant, pause: Duration) -> Instant 
 pub(super) struct Budget {
     left: f64,
     at: Instant,
+    per_second: f64,
+    most: f64,
 }
 
 impl Budget {
     pub fn new(now: Instant) -> Budget {
-        Budget { left: PER_SECOND, at: now }
+        Budget::of(now, PER_SECOND, PER_SECOND)
+    }
+
+    /// Of this much a second, and at most so much at once.
+    pub fn of(now: Instant, per_second: f64, most: f64) -> Budget {
+        Budget { left: most, at: now, per_second, most }
     }
 
     /// Whether there is anything left to spend.
     pub fn has(&mut self, now: Instant) -> bool {
         let seconds = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
-        self.left = (self.left + seconds * PER_SECOND).min(PER_SECOND);
+        self.left = (self.left + seconds * self.per_second).min(self.most);
         self.left > 0.0
     }
 
@@ -76,8 +83,8 @@ impl Budget {
 
     /// When enough will be there again.
     pub fn ready(&self) -> Instant {
-        let missing = (ENOUGH - self.left).max(0.0);
-        self.at + Duration::from_secs_f64(missing / PER_SECOND)
+        let missing = (ENOUGH.min(self.most) - self.left).max(0.0);
+        self.at + Duration::from_secs_f64(missing / self.per_second)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::classic;
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
 use crate::harbor::dir::{Dir, EntryKind, FileBytes, Meta, OpenError};
@@ -109,6 +110,8 @@ pub(super) struct Memory {
     pub torn: Option<(FileId, Instant)>,
     /// What is known as long as there is no result.
     pub unfinished: Option<Box<Unfinished>>,
+    /// The same of a trial of classic terminal-bench.
+    pub classic: Option<Box<classic::Unfinished>>,
     /// When to look again without being told to.
     pub due: Option<Instant>,
 }
@@ -116,7 +119,11 @@ pub(super) struct Memory {
 impl Memory {
     /// True when nothing is remembered.
     pub fn is_blank(&self) -> bool {
-        self.result.is_none() && !self.done && self.settled_problem.is_none() && self.unfinished.is_none()
+        self.result.is_none()
+            && !self.done
+            && self.settled_problem.is_none()
+            && self.unfinished.is_none()
+            && self.classic.is_none()
     }
 }
 
@@ -178,6 +185,8 @@ pub(super) struct Look<'a> {
     pub now: Stamp,
     /// Monotonic clock.
     pub clock: Instant,
+    /// The run, where the job is one of classic terminal-bench.
+    pub classic: Option<&'a classic::Run>,
 }
 
 impl Look<'_> {
@@ -188,6 +197,9 @@ impl Look<'_> {
 
     /// Looks at the trial directory `name`.
     pub fn trial(&self, name: &OsStr, memory: &mut Memory) -> Sighting {
+        if let Some(run) = self.classic {
+            return run.trial(self, name, memory);
+        }
         memory.due = None;
         let Some(utf8) = name.to_str() else { return self.odd_name(name, memory) };
         let rel = format!("{utf8}/result.json");
@@ -292,7 +304,7 @@ impl Look<'_> {
         Sighting { restarted: sighting.restarted || was_done, ..sighting }
     }
 
-    fn not_opened(&self, name: &OsStr, memory: &mut Memory, error: &std::io::Error) -> Sighting {
+    pub(super) fn not_opened(&self, name: &OsStr, memory: &mut Memory, error: &std::io::Error) -> Sighting {
         let shown = name.to_string_lossy();
         let meta = name.to_str().and_then(|n| self.stat(n));
         let kind = meta.map(|m| m.kind);
@@ -346,7 +358,7 @@ impl Look<'_> {
         Sighting::of(Seen::NotATrial(Some(problem)))
     }
 
-    fn odd_name(&self, name: &OsStr, memory: &mut Memory) -> Sighting {
+    pub(super) fn odd_name(&self, name: &OsStr, memory: &mut Memory) -> Sighting {
         let message = "its name is not UTF-8, which Harbor never writes";
         self.foreign(memory, self.problem(ProblemKind::Foreign, &name.to_string_lossy(), "", message))
     }

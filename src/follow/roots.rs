@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use super::classic::Run;
 use super::discover::{self, DirKind};
 use super::scan::{Followed, shown};
 use super::{Follower, Out, errno_words, fstype};
@@ -55,6 +56,13 @@ impl Root {
         }
     }
 
+    /// Looks again later, and later each time.
+    fn wait(&mut self) {
+        let pause = BACK_OFF.get(self.tries).or(BACK_OFF.last()).copied().unwrap_or(30);
+        self.tries += 1;
+        self.next = Some(Instant::now() + Duration::from_secs(pause));
+    }
+
     fn report(&mut self, kind: ProblemKind, message: &str, out: &mut Out<'_>) {
         if !std::mem::replace(&mut self.reported, true) {
             let problem = Problem { kind, path: shown(&self.path), message: message.into() };
@@ -74,13 +82,20 @@ impl Follower {
         let path = root.path.clone();
         if root.state == RootState::Waiting {
             match discover::kind(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+                    if let Some((dir, name)) = discover::aggregate_file(&path) {
+                        root.state = RootState::Job;
+                        return self.attach_classic(&dir, None, Some(name), out);
+                    }
+                    let words = "not a directory: name the job dir, or the directory above job dirs";
+                    root.report(ProblemKind::Unreachable, words, out);
+                    root.wait();
+                    return;
+                }
                 Err(error) => {
                     let words = match error.kind() {
                         std::io::ErrorKind::NotFound => {
                             "no such directory: check the path; it is looked for until it appears".to_string()
-                        }
-                        std::io::ErrorKind::NotADirectory => {
-                            "not a directory: name the job dir, or the directory above job dirs".to_string()
                         }
                         std::io::ErrorKind::PermissionDenied => {
                             "permission denied: run as its owner or have it readable".to_string()
@@ -88,9 +103,7 @@ impl Follower {
                         _ => errno_words(&error),
                     };
                     root.report(ProblemKind::Unreachable, &words, out);
-                    let pause = BACK_OFF.get(root.tries).or(BACK_OFF.last()).copied().unwrap_or(30);
-                    root.tries += 1;
-                    root.next = Some(Instant::now() + Duration::from_secs(pause));
+                    root.wait();
                     return;
                 }
                 Ok(DirKind::Job) => {
@@ -110,6 +123,30 @@ impl Follower {
                             self.attach(&job, out);
                         }
                         None => root.report(ProblemKind::Foreign, "a trial without a job around it", out),
+                    }
+                    return;
+                }
+                Ok(DirKind::Classic) => {
+                    root.state = RootState::Job;
+                    return self.attach_classic(&path, None, None, out);
+                }
+                Ok(DirKind::ClassicTrial) => {
+                    root.state = RootState::Job;
+                    let real = path.canonicalize().unwrap_or_else(|_| path.clone());
+                    if let Some((run, name, alone)) = discover::classic_trial(&real) {
+                        let words = match alone {
+                            true => "the directory of one trial of terminal-bench, without a run around it",
+                            false => "the directory of one trial: its whole run is attached",
+                        };
+                        root.report(ProblemKind::Note, words, out);
+                        self.attach_classic(&run, alone.then_some(name), None, out);
+                    }
+                    return;
+                }
+                Ok(DirKind::Neither) if discover::classic_inside(&path).is_some() => {
+                    root.state = RootState::Job;
+                    if let Some(inside) = discover::classic_inside(&path) {
+                        self.attach_classic(&inside, None, None, out);
                     }
                     return;
                 }
@@ -133,7 +170,7 @@ impl Follower {
         let mut found = 0_usize;
         for name in &names {
             let dir = path.join(name);
-            if self.jobs.iter().any(|j| j.path == dir) {
+            if self.jobs.iter().any(|j| j.path == dir || j.classic.is_some() && j.path.starts_with(&dir)) {
                 found += 1;
                 continue;
             }
@@ -150,6 +187,14 @@ impl Follower {
                         root.others.remove(name);
                     }
                     self.attach(&dir, out);
+                }
+                Ok(kind) if kind == DirKind::Classic || discover::classic_inside(&dir).is_some() => {
+                    found += 1;
+                    let at = if kind == DirKind::Classic { None } else { discover::classic_inside(&dir) };
+                    if let Some(root) = self.roots.get_mut(i) {
+                        root.others.remove(name);
+                    }
+                    self.attach_classic(&at.unwrap_or(dir), None, None, out);
                 }
                 _ => {
                     if let Some(root) = self.roots.get_mut(i) {
@@ -175,12 +220,25 @@ impl Follower {
 
     /// Follows a job dir, unless it is followed already under this or another name.
     fn attach(&mut self, path: &Path, out: &mut Out<'_>) {
+        self.attach_as(path, None, out);
+    }
+
+    /// Follows a run of classic terminal-bench: of a trial that lies by itself only that, of several
+    /// aggregates in one directory only the one picked.
+    fn attach_classic(&mut self, path: &Path, only: Option<OsString>, pick: Option<String>, out: &mut Out<'_>) {
+        self.attach_as(path, Some(Box::new(Run::new(only, pick))), out);
+    }
+
+    fn attach_as(&mut self, path: &Path, classic: Option<Box<Run>>, out: &mut Out<'_>) {
         let real = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
-        if self.jobs.iter().any(|j| j.real == real) {
+        // Two aggregates in one directory are two runs.
+        let part = |run: &Option<Box<Run>>| run.as_ref().map(|run| (run.only.clone(), run.pick.clone()));
+        if self.jobs.iter().any(|j| j.real == real && part(&j.classic) == part(&classic)) {
             return;
         }
         let key = JobKey(u32::try_from(self.jobs.len()).unwrap_or(u32::MAX));
         let mut job = Followed::new(key, path.to_path_buf(), real);
+        job.classic = classic;
         // Its own files at once: the first thing on the screen.
         if let Some(dir) = job.open(out) {
             job.read_files(&dir, &self.env, false, out);

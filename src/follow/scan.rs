@@ -1,5 +1,6 @@
 //! One job: what is known of it and how a look at its directory changes that.
 
+mod classic;
 mod liveness;
 mod notes;
 
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use super::classic::Run;
 use super::discover;
 use super::evidence::TICK;
 use super::limits::Tasks;
@@ -21,6 +23,7 @@ use crate::harbor::dir::{Dir, Meta, OpenError};
 use crate::harbor::job_files;
 use crate::harbor::write::Observer;
 use crate::harbor::write::lease::LEASE;
+use crate::job::outcome::is_agent_timeout;
 use crate::job::{Harness, JobEvent, JobFacts, JobKey, Liveness, Problem, ProblemKind, Stamp, text, time};
 
 /// Directories from which a first pass is shared between two threads.
@@ -105,6 +108,8 @@ pub(super) struct Followed {
     liveness_sent: Option<(Liveness, Instant)>,
     ahead: Option<Stamp>,
     journal: notes::Notes,
+    /// Set where it is a run of classic terminal-bench.
+    pub classic: Option<Box<Run>>,
 }
 
 /// Which trials of a job a pass looks at.
@@ -145,6 +150,7 @@ impl Followed {
             liveness_sent: None,
             ahead: None,
             journal: notes::Notes::default(),
+            classic: None,
         }
     }
 
@@ -240,6 +246,9 @@ impl Followed {
 
     /// Compares the names in the directory with those known; new ones are looked at at once.
     pub fn list(&mut self, dir: &Dir, env: &Env, last: bool, out: &mut Out<'_>) {
+        if self.classic.is_some() {
+            return self.list_classic(dir, env, last, out);
+        }
         Counters::add(&env.counters.stats);
         let before = dir.stat("").ok();
         let id = before.as_ref().map(FileId::from);
@@ -269,7 +278,9 @@ impl Followed {
         }
         let path = self.path.clone();
         let hints = std::mem::take(&mut self.hints);
+        let classic = self.classic.take();
         let look = || Look {
+            classic: classic.as_deref(),
             job: dir,
             path: &path,
             tasks: &env.tasks,
@@ -334,6 +345,7 @@ impl Followed {
             });
         }
         self.hints = hints;
+        self.classic = classic;
         let news: Vec<Arc<str>> =
             met.iter().filter(|(task, limit)| self.hints.get(*task) != Some(limit)).map(|(t, _)| t.clone()).collect();
         self.hints.extend(met);
@@ -415,7 +427,10 @@ impl Followed {
 
     /// Reads those of the job's own files that changed, and its journal.
     pub fn read_files(&mut self, dir: &Dir, env: &Env, last: bool, out: &mut Out<'_>) {
-        self.read_own(dir, env, last, out);
+        match self.classic.is_some() {
+            true => self.read_classic(dir, env, last, out),
+            false => self.read_own(dir, env, last, out),
+        }
         self.read_journal(dir, env, out);
     }
 
@@ -564,7 +579,7 @@ impl Followed {
 fn hint(sighting: &Sighting) -> Option<(Arc<str>, f64)> {
     let Seen::Trial(trial) = &sighting.seen else { return None };
     let exception = trial.result.as_ref()?.exception.as_ref()?;
-    let limit = (&*exception.kind == "AgentTimeoutError").then(|| config::limit_from_message(&exception.message))??;
+    let limit = is_agent_timeout(&exception.kind).then(|| config::limit_from_message(&exception.message))??;
     Some((trial.task.clone(), limit))
 }
 

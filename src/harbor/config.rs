@@ -408,7 +408,9 @@ pub fn limit_from_message(message: &str) -> Option<f64> {
     let rest = message.split_once("timed out after ")?.1;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.'))?;
     let (number, unit) = rest.split_at_checked(end)?;
-    if !unit.trim_start().starts_with("sec") {
+    let unit = unit.trim_start();
+    let short = unit.strip_prefix('s').is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphanumeric()));
+    if !(short || unit.starts_with("sec")) {
         return None;
     }
     number.parse::<f64>().ok().filter(|n| n.is_finite() && *n > 0.0)

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::config::{DEFAULT_AGENT, agent_key, shared, short_name, task_key, what};
 use super::json::{self, Entries, FileProblem, FromMap, List, Object, Scalar, object};
 use super::settings::settings;
+use crate::job::roster::Standing;
 use crate::job::text::mask_secrets;
 use crate::job::{JobFacts, JobSummary, Planned, Problem, ProblemKind, Stamp, time};
 
@@ -72,8 +73,13 @@ object!(RawLock<'a> {
 
 type Numbers<'a> = Object<'a, Entries<'a, Scalar<'a>>>;
 
+/// Trial names by reward, by reward key.
+type Graded<'a> = Object<'a, Entries<'a, Object<'a, Entries<'a, List<Scalar<'a>, PLANNED>>>>>;
+
 object!(RawEval<'a> {
     metrics: List<Numbers<'a>, 100> = "metrics",
+    reward_stats: Graded<'a> = "reward_stats",
+    exception_stats: Object<'a, Entries<'a, List<Scalar<'a>, PLANNED>>> = "exception_stats",
 });
 
 object!(RawStats<'a> {
@@ -489,7 +495,37 @@ fn summary(raw: &RawResult<'_>, odd: &mut Vec<String>) -> JobSummary {
         n_cancelled: count(|s| s.n_cancelled.u64()),
         n_retries: count(|s| s.n_retries.u64()),
         means: means(stats),
+        standing: standing(stats),
     }
+}
+
+/// Passed and graded by the lists of names. A job that was gone on with names some of them twice.
+fn standing(stats: &RawStats<'_>) -> Option<Standing> {
+    let mut graded: HashSet<&str> = HashSet::new();
+    let mut passed: HashSet<&str> = HashSet::new();
+    let mut listed = false;
+    for (_, eval) in stats.evals.get().map(|e| e.0.as_slice()).unwrap_or_default() {
+        let keys = eval.get().and_then(|e| e.reward_stats.get()).map(|k| k.0.as_slice());
+        listed |= keys.is_some();
+        let keys = keys.unwrap_or_default();
+        let named = keys.iter().find(|(key, _)| key == "reward");
+        let only = if let [only] = keys { Some(only) } else { None };
+        let Some(values) = named.or(only).and_then(|(_, values)| values.get()) else { continue };
+        for (value, names) in &values.0 {
+            let Some(value) = value.parse::<f64>().ok().filter(|v| v.is_finite()) else { continue };
+            for name in names.items.iter().filter_map(Scalar::str) {
+                graded.insert(name);
+                if value == 1.0 {
+                    passed.insert(name);
+                }
+            }
+        }
+    }
+    let evals = stats.evals.get().map(|e| e.0.as_slice()).unwrap_or_default().iter();
+    let exceptions = evals.filter_map(|(_, eval)| eval.get()?.exception_stats.get()).flat_map(|kinds| &kinds.0);
+    let mut ended = exceptions.flat_map(|(_, names)| &names.items).filter_map(Scalar::str);
+    let at_least = ended.any(|name| !graded.contains(name));
+    listed.then_some(Standing { passed: passed.len() as u64, graded: graded.len() as u64, at_least })
 }
 
 fn means(stats: &RawStats<'_>) -> BTreeMap<Arc<str>, f64> {

@@ -2,9 +2,12 @@
 //! out; [`dir`] is the only part of them that touches the file system. [`mod@write`] writes job dirs of our
 //! own.
 //!
+//! [`classic`] reads what classic terminal-bench left, which is told as the same types.
+//!
 //! Harbor writes every file by truncating it and writing in place, so an empty or torn file is an
 //! everyday event: [`FileProblem::may_heal`] tells those apart from files that stay wrong.
 
+pub mod classic;
 pub mod config;
 pub mod ctrf;
 pub mod dir;

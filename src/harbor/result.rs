@@ -234,6 +234,7 @@ fn read(raw: &RawTrial<'_>) -> Result<TrialResultFile, FileProblem> {
         install_only: config.install_only,
         task_checksum: shared(&raw.task_checksum),
         agent: who(raw),
+        tests: None,
     };
     let mut list = notes.list;
     if notes.naive {

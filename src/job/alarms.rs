@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::class::{Class, Classification, Flag};
 use super::eta::{self, Eta};
 use super::fleet::{Job, StateKind};
+use super::outcome::is_agent_timeout;
 use super::phase::{self, Phase};
 use super::text::mask_secrets;
 use super::time::{self, Stamp};
@@ -140,7 +141,7 @@ fn likeness(ended: &Ended<'_>) -> Option<String> {
         Some(Class::Passed | Class::Partial | Class::Failed | Class::AgentTimeout | Class::Cancelled) => None,
         Some(Class::Unclassified) | None => {
             let exception = result.exception.as_ref()?;
-            if result.is_cancelled() || kind == "AgentTimeoutError" || result.rewards.primary() == Some(1.0) {
+            if result.is_cancelled() || is_agent_timeout(kind) || result.rewards.primary() == Some(1.0) {
                 return None;
             }
             let mut text = exception.message.replace(&*ended.trial.name, "").replace(&*ended.trial.task, "");
@@ -180,7 +181,11 @@ fn systemic(job: &Job, ended: &[Ended<'_>], limits: &Limits) -> Option<Alarm> {
         (_, Some(e)) => e.message.lines().next().unwrap_or_default().chars().take(160).collect(),
         _ => String::new(),
     };
-    let longest = group.iter().filter_map(|e| minutes(e)).fold(0.0, f64::max);
+    let longest = group.iter().filter_map(|e| minutes(e)).reduce(f64::max);
+    // Without times there is nothing to say of them.
+    let within = longest.map_or(String::new(), |longest| {
+        format!(", each within {} of its start", time::words((longest * 60.0).max(1.0)))
+    });
     let planned = match job.facts.n_planned() {
         Some((planned, _)) if planned > 0 => {
             format!(", {:.0} % of all {planned} planned", 100.0 * n as f64 / planned as f64)
@@ -188,10 +193,9 @@ fn systemic(job: &Job, ended: &[Ended<'_>], limits: &Limits) -> Option<Alarm> {
         _ => String::new(),
     };
     let message = format!(
-        "{n} of {} ended trials failed alike{planned}, each within {} of its start: {kind}: {}; stop the job and mend \
+        "{n} of {} ended trials failed alike{planned}{within}: {kind}: {}; stop the job and mend \
          that before more trials go the same way",
         ended.len(),
-        time::words((longest * 60.0).max(1.0)),
         mask_secrets(&what),
     );
     Some(Alarm { kind: WarningKind::Systemic, message, trial: Some(first.trial.name.clone()) })
@@ -286,7 +290,7 @@ fn all_timeouts(job: &Job, ended: &[Ended<'_>], eta: Option<&Eta>, limits: &Limi
     let late = |e: &Ended<'_>| {
         let result = e.trial.result.as_deref();
         result.is_some_and(|r| {
-            r.exception_type().is_some_and(|kind| &**kind == "AgentTimeoutError") && r.rewards.primary() != Some(1.0)
+            r.exception_type().is_some_and(|kind| is_agent_timeout(kind)) && r.rewards.primary() != Some(1.0)
         })
     };
     if ended.len() < limits.all_timeouts.max(1) as usize || !ended.iter().all(late) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::roster::Standing;
 use super::settings::Settings;
 use super::time::Stamp;
 use super::trial::Problem;
@@ -14,6 +15,10 @@ pub enum Layout {
     /// Harbor 0.1-0.26.
     #[default]
     Harbor,
+    /// Classic terminal-bench: a run directory, or what was kept of one.
+    Classic,
+    /// The same inside the evaluation wrapper around terminal-bench-hard.
+    Hard,
 }
 
 impl Layout {
@@ -21,7 +26,38 @@ impl Layout {
     pub fn word(self) -> &'static str {
         match self {
             Layout::Harbor => "harbor",
+            Layout::Classic => "terminal-bench",
+            Layout::Hard => "terminal-bench-hard",
         }
+    }
+
+    /// Whether trials are those of classic terminal-bench, below their tasks' directories.
+    pub fn is_classic(self) -> bool {
+        self != Layout::Harbor
+    }
+
+    /// The file that holds the job's own result.
+    pub fn result_file(self) -> &'static str {
+        match self {
+            Layout::Harbor => "result.json",
+            Layout::Classic => "results.json",
+            Layout::Hard => "tb_results.json",
+        }
+    }
+
+    /// The file that says when the job ended.
+    pub fn end_file(self) -> &'static str {
+        if self.is_classic() { "run_metadata.json: end_time" } else { "result.json: finished_at" }
+    }
+
+    /// The log that who works on the job holds open.
+    pub fn log_file(self) -> &'static str {
+        if self.is_classic() { "run.log" } else { "job.log" }
+    }
+
+    /// A trial's result.
+    pub fn trial_file(self) -> &'static str {
+        if self.is_classic() { "results.json" } else { "result.json" }
     }
 }
 
@@ -33,6 +69,8 @@ pub enum Harness {
     Harbor,
     /// This one, in Harbor's layout: its lease lies in the job dir.
     Pilothouse,
+    /// Classic terminal-bench.
+    TerminalBench,
 }
 
 impl Harness {
@@ -41,6 +79,7 @@ impl Harness {
         match self {
             Harness::Harbor => "harbor",
             Harness::Pilothouse => "pilothouse",
+            Harness::TerminalBench => "terminal-bench",
         }
     }
 }
@@ -92,6 +131,9 @@ pub struct JobSummary {
     /// Mean reward as Harbor states it, per evals key: the metric `reward`, else `mean`, else the
     /// only one.
     pub means: BTreeMap<Arc<str>, f64>,
+    /// Passed and graded as Harbor lists them by trial name, each name once: the reward `reward`, else the
+    /// only one. None where it lists none.
+    pub standing: Option<Standing>,
 }
 
 /// What `config.json`, `lock.json` and `result.json` of a job say.
@@ -105,7 +147,7 @@ pub struct JobFacts {
     pub name: Arc<str>,
     /// Job id of `result.json`.
     pub id: Option<Arc<str>>,
-    /// Version of Harbor from the lock.
+    /// Version of Harbor from the lock; of a classic run that of terminal-bench.
     pub harbor_version: Option<Arc<str>>,
     /// Agent names, in order, without repeats.
     pub agents: Vec<Arc<str>>,
@@ -132,6 +174,8 @@ pub struct JobFacts {
     pub commits: Vec<Arc<str>>,
     /// Jobs that this one names as its origin: job dirs or ids (`source_jobs`).
     pub lineage: Vec<Arc<str>>,
+    /// Which file the plan was read from, where it is not the layout's own.
+    pub planned_by: Option<&'static str>,
     /// Problems with the job's own files.
     pub problems: Vec<Problem>,
 }
@@ -140,9 +184,11 @@ impl JobFacts {
     /// Number of planned trials and the file that says so. None when neither file tells.
     pub fn n_planned(&self) -> Option<(u64, &'static str)> {
         if let Some(planned) = &self.planned {
-            return Some((planned.iter().map(|p| u64::from(p.n)).sum(), "lock.json"));
+            let lock = if self.layout.is_classic() { "tb.lock" } else { "lock.json" };
+            return Some((planned.iter().map(|p| u64::from(p.n)).sum(), self.planned_by.unwrap_or(lock)));
         }
-        self.summary.as_ref().and_then(|s| s.n_total).map(|n| (n, "result.json"))
+        let summary = if self.layout.is_classic() { "run_metadata.json" } else { "result.json" };
+        self.summary.as_ref().and_then(|s| s.n_total).map(|n| (n, summary))
     }
 }
 

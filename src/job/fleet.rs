@@ -97,7 +97,8 @@ pub struct Job {
 }
 
 impl Job {
-    fn new(key: JobKey, facts: JobFacts) -> Job {
+    /// A job of which nothing but this is known.
+    pub fn new(key: JobKey, facts: JobFacts) -> Job {
         Job {
             key,
             facts,
@@ -116,15 +117,16 @@ impl Job {
     /// The state of the job at `now`.
     pub fn state(&self, now: Stamp) -> JobState {
         let state = |kind, inferred, evidence: String| JobState { kind, evidence, inferred };
+        let log = self.facts.layout.log_file();
         if let Some(problem) = &self.unreachable {
             return state(StateKind::Unreachable, false, format!("{}: {}", problem.path, problem.message));
         }
         let summary = self.facts.summary.as_ref();
         if let Some(end) = summary.and_then(|s| s.finished) {
-            return state(StateKind::Finished, false, format!("result.json: finished_at {end:.0}"));
+            return state(StateKind::Finished, false, format!("{} {end:.0}", self.facts.layout.end_file()));
         }
         if let Some((pid, command)) = &self.liveness.owner {
-            return state(StateKind::Running, false, format!("{command} (pid {pid}) holds job.log open"));
+            return state(StateKind::Running, false, format!("{command} (pid {pid}) holds {log} open"));
         }
         if !self.settled {
             return state(StateKind::Reading, true, "first scan".to_string());
@@ -150,7 +152,7 @@ impl Job {
         let whence = if let Some(left) = left {
             format!("{left}, last write {words} ago")
         } else if self.liveness.owner_search_conclusive {
-            format!("no process holds job.log open, last write {words} ago")
+            format!("no process holds {log} open, last write {words} ago")
         } else if nothing_open {
             format!("last write {words} ago")
         } else {

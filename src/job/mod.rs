@@ -16,6 +16,7 @@ mod overlay;
 pub mod phase;
 pub mod policy;
 pub mod rerun;
+pub mod roster;
 pub mod scores;
 pub mod settings;
 pub mod slots;
@@ -37,6 +38,6 @@ pub use phase::{Phase, Writer};
 pub use time::Stamp;
 pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,
-    Spans, Tokens, Trial, TrialKey, TrialResult,
+    Spans, TestCounts, Tokens, Trial, TrialKey, TrialResult,
 };
 pub use verdict::{Notebook, Outage, Requeued, Verdict, Word};

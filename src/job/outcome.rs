@@ -96,6 +96,17 @@ pub struct Exception {
     pub message: Arc<str>,
 }
 
+/// Whether an exception type says that the agent ran into its time limit: Harbor's, or the failure mode of
+/// classic terminal-bench.
+pub fn is_agent_timeout(kind: &str) -> bool {
+    matches!(kind, "AgentTimeoutError" | "agent_timeout")
+}
+
+/// The same of the verifier.
+pub fn is_verifier_timeout(kind: &str) -> bool {
+    matches!(kind, "VerifierTimeoutError" | "test_timeout")
+}
+
 /// The exception type that Harbor records for a trial that was stopped.
 pub const CANCELLED: &str = "CancelledError";
 

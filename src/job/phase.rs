@@ -128,6 +128,9 @@ pub fn since(e: &Evidence) -> Option<Stamp> {
 
 /// The file that the phase was read from, relative to the trial dir; the evidence shown to people.
 pub fn evidence_file(e: &Evidence) -> &'static str {
+    if let Some(file) = e.shown_by {
+        return file;
+    }
     match of_evidence(e) {
         Phase::TearingDown if e.reward.is_some() => "verifier/reward.*",
         Phase::TearingDown => "exception.txt",

@@ -14,8 +14,44 @@ pub struct JobKey(pub u32);
 pub struct TrialKey {
     /// The job whose directory holds it.
     pub job: JobKey,
-    /// Directory name as found (not sanitised; lossy where it is not UTF-8).
+    /// Directory name as found (not sanitised; lossy where it is not UTF-8); of a classic run the path
+    /// `<task>/<trial>`.
     pub trial: Arc<str>,
+}
+
+/// The name of a trial's directory without those above it, which a classic run's trials have.
+pub fn short_name(trial: &str) -> &str {
+    trial.rsplit('/').next().unwrap_or(trial)
+}
+
+/// A trial's directory name, `<task>.<attempt>-of-<attempts>[.<run id>]`, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrialName<'a> {
+    /// Task id; may hold dots.
+    pub task: &'a str,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// Attempts planned.
+    pub of: u32,
+    /// The run's id; older harnesses leave it out.
+    pub run: Option<&'a str>,
+}
+
+/// Takes a trial's name apart; None for a name of another form.
+pub fn trial_name(name: &str) -> Option<TrialName<'_>> {
+    if name.len() > 512 || name.contains('/') {
+        return None;
+    }
+    let number = |text: &str| text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
+    name.match_indices('.').filter(|(at, _)| *at > 0).find_map(|(at, _)| {
+        let rest = name.get(at + 1..)?;
+        let (attempt, rest) = rest.split_once("-of-")?;
+        let (of, run) = match rest.split_once('.') {
+            Some((of, run)) => (of, Some(run).filter(|run| !run.is_empty())),
+            None => (rest, None),
+        };
+        Some(TrialName { task: name.get(..at)?, attempt: number(attempt)?, of: number(of)?, run })
+    })
 }
 
 /// Tokens as reported; unknown is None, never 0.
@@ -135,6 +171,17 @@ pub struct TrialResult {
     /// Who worked, by the result's own word, for drift: `agent_info.name`, and which prompts where they
     /// are not Harbor's. None where no agent worked.
     pub agent: Option<Arc<str>>,
+    /// The tests as the harness itself counted them, which classic terminal-bench alone does.
+    pub tests: Option<TestCounts>,
+}
+
+/// Tests of a trial.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TestCounts {
+    /// Passed.
+    pub passed: u32,
+    /// In all.
+    pub of: u32,
 }
 
 impl TrialResult {
@@ -261,6 +308,8 @@ pub struct Evidence {
     pub steps: Vec<Arc<str>>,
     /// Newest modification time met anywhere in the directory.
     pub newest: Option<Stamp>,
+    /// The file that the phase was read from, where the layout is not Harbor's.
+    pub shown_by: Option<&'static str>,
 }
 
 /// A reward file seen before `result.json`.
@@ -320,7 +369,7 @@ impl ProblemKind {
 /// Everything known about one trial directory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Trial {
-    /// Directory name.
+    /// Directory name; of a classic run the path below its directory.
     pub name: Arc<str>,
     /// Task as the trial's config names it: last path segment, without organisation.
     pub task: Arc<str>,
@@ -339,4 +388,23 @@ pub struct Trial {
     /// True when `result.json` is there, stable and can not be parsed, and nothing else tells the
     /// phase.
     pub unreadable: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        let parts = |name| trial_name(name).map(|n| (n.task, n.attempt, n.of, n.run));
+        assert_eq!(parts("hello-world.1-of-5"), Some(("hello-world", 1, 5, None)));
+        let dated = "raman-fitting.easy.2-of-3.2025-08-15__16-23-45";
+        assert_eq!(parts(dated), Some(("raman-fitting.easy", 2, 3, Some("2025-08-15__16-23-45"))));
+        assert_eq!(parts("t.1-of-1.run.with.dots"), Some(("t", 1, 1, Some("run.with.dots"))));
+        for odd in
+            ["hello-world", "a.b", ".1-of-1", "x.1-of-", "x.-of-2", "x.1-of-2a", "a/b.1-of-1", "json-merge__rurvPof"]
+        {
+            assert_eq!(parts(odd), None, "{odd}");
+        }
+    }
 }

@@ -274,10 +274,11 @@ impl Warnings<'_, '_> {
                     format!("its task {} is not in the job's plan (lock.json): not counted", known.trial.task),
                 ),
             }
+            let classic = count.fleet.jobs().get(known.job).is_some_and(|job| job.facts.layout.is_classic());
             let phase = count.phases.get(i).copied().unwrap_or(Phase::Unreadable);
             match &known.trial.result {
-                Some(result) => self.result(&path, known.trial, result),
-                None => self.without_result(&path, known.trial, phase),
+                Some(result) => self.result(&path, known.trial, result, classic),
+                None => self.without_result(&path, known.trial, phase, classic),
             }
         }
     }
@@ -298,12 +299,14 @@ impl Warnings<'_, '_> {
         }
     }
 
-    fn result(&mut self, path: &str, trial: &Trial, result: &TrialResult) {
+    fn result(&mut self, path: &str, trial: &Trial, result: &TrialResult, classic: bool) {
         let has = |kind| trial.problems.iter().any(|p| p.kind == kind);
         if result.is_phantom() {
-            let message = "result without reward and without exception, as a SIGTERM at a bad moment leaves it: \
+            let harbor = "result without reward and without exception, as a SIGTERM at a bad moment leaves it: \
                            counts as not done; Harbor's resume would keep it, so move it away and run the task again";
-            self.push(WarningKind::Phantom, path.to_string(), message);
+            let other =
+                "neither a verdict (is_resolved null) nor a failure mode: counts as not done; run the task again";
+            self.push(WarningKind::Phantom, path.to_string(), if classic { other } else { harbor });
         }
         match result.rewards.primary_entry() {
             Some((key, RewardValue::Unreadable(text))) if !has(ProblemKind::RewardUnreadable) => {
@@ -340,12 +343,14 @@ impl Warnings<'_, '_> {
         }
     }
 
-    fn without_result(&mut self, path: &str, trial: &Trial, phase: Phase) {
+    fn without_result(&mut self, path: &str, trial: &Trial, phase: Phase, classic: bool) {
         if phase == Phase::Orphaned {
             let reached = trial.evidence.as_deref().map_or(Phase::Starting, phase::of_evidence).word();
             let message = format!(
-                "no result, and nobody alive who would write one (last phase {reached}): run the task again; \
-                 Harbor's resume deletes this directory, so keep a copy of what you need"
+                "no result, and nobody alive who would write one (last phase {reached}): run the task again; {} \
+                 deletes {}, so keep a copy of what you need",
+                if classic { "tb runs resume" } else { "Harbor's resume" },
+                if classic { "the whole directory of its task" } else { "this directory" },
             );
             self.push(WarningKind::Orphaned, path.to_string(), message);
         }
@@ -389,7 +394,7 @@ impl Warnings<'_, '_> {
     /// Compares the job's own result.json with its directories.
     fn summary(&mut self, job: &Job) {
         let Some(summary) = &job.facts.summary else { return };
-        let path = job.facts.dir.join("result.json").display().to_string();
+        let path = job.facts.dir.join(job.facts.layout.result_file()).display().to_string();
         let results: Vec<&TrialResult> = job.trials.values().filter_map(|t| t.result.as_deref()).collect();
         let own = results.iter().filter(|r| r.exception.is_some()).count() as u64;
         let any = results.iter().filter(|r| r.exception_type().is_some()).count() as u64;

@@ -89,12 +89,19 @@ pub struct Verdicts {
     job_dir: PathBuf,
     name: String,
     state_dir: Option<PathBuf>,
+    /// Nothing is written into the job dir: it is another program's, which knows no such file.
+    apart: bool,
 }
 
 impl Verdicts {
     /// For the trials of this job. Nothing is opened yet.
     pub fn new(facts: &JobFacts, state_dir: Option<&Path>) -> Verdicts {
-        Verdicts { job_dir: facts.dir.clone(), name: place_name(facts), state_dir: state_dir.map(Path::to_path_buf) }
+        Verdicts {
+            job_dir: facts.dir.clone(),
+            name: place_name(facts),
+            state_dir: state_dir.map(Path::to_path_buf),
+            apart: facts.layout.is_classic(),
+        }
     }
 
     /// Says something of trials: a line for each, all in one write, by this operator at this moment. See
@@ -149,6 +156,12 @@ impl Verdicts {
 
     /// Lines at the end of a journal; which, and why not the job dir's own.
     fn append(&self, notes: &[Note]) -> Result<(PathBuf, Option<String>), WriteError> {
+        if let Some(state_dir) = self.state_dir.as_ref().filter(|_| self.apart) {
+            let mut journal = Journal::in_state(state_dir, &self.name)?;
+            journal.write_all(notes)?;
+            let why = "nothing is written into a run of terminal-bench".to_string();
+            return Ok((journal.path().to_path_buf(), Some(why)));
+        }
         let beside = Journal::beside(&self.job_dir).and_then(|mut journal| {
             journal.write_all(notes)?;
             Ok(journal.path().to_path_buf())

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `schema_version` | 1; grows when a key changes its meaning or goes, not when one is added |
 //! | `merge` | `as` (`passes`, `samples`, null for one job or jobs side by side), `rule` (`earlier`, `latest`, `best`), `why` in words |
-//! | `jobs[]` | in the order in which they were attached: `dir`, `job_name`, `job_id`, `layout`, `harbor_version`, `state`, `state_evidence`, `planned` |
+//! | `jobs[]` | in the order in which they were attached: `dir`, `job_name`, `job_id`, `layout` (harbor, terminal-bench, terminal-bench-hard), `harness` and `harness_version` (of others than Harbor), `harbor_version`, `state`, `state_evidence`, `planned` |
 //! | `trials[]` | every trial directory and every planned slot without one, in order of job, slot (those without last), chosen first, start, name; see below |
 //! | `totals` | over chosen trials: `planned`, `finished` (results that are not phantoms), `graded` (a primary reward that is a number), `passed`, `partial`, `failed`, `errored` (any exception, those of steps included), `no_reward` (finished, no primary reward), `cancelled`, `phantom`, `orphaned`, `unreadable`; and `duplicate`, the states left out because the same trial is counted elsewhere |
 //! | `scores[]` | `name`, `numerator` (trials or a sum of rewards; null when no finite number), `denominator`, `value` (null for denominator 0), `ci95` ([low, high], Wilson; null where the numerator is no count), `rule` in words |
@@ -184,6 +184,10 @@ struct JobJson<'a> {
     job_name: &'a str,
     job_id: Option<&'a str>,
     layout: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    harness: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    harness_version: Option<&'a str>,
     harbor_version: Option<&'a str>,
     state: &'static str,
     state_evidence: &'a str,
@@ -196,7 +200,9 @@ fn jobs<'a>(fleet: &'a Fleet, tally: &'a Tally) -> Vec<JobJson<'a>> {
         job_name: &job.facts.name,
         job_id: job.facts.id.as_deref(),
         layout: job.facts.layout.word(),
-        harbor_version: job.facts.harbor_version.as_deref(),
+        harness: job.facts.layout.is_classic().then(|| job.facts.harness.word()),
+        harness_version: job.facts.harbor_version.as_deref().filter(|_| job.facts.layout.is_classic()),
+        harbor_version: job.facts.harbor_version.as_deref().filter(|_| !job.facts.layout.is_classic()),
         state: line.state.kind.word(),
         state_evidence: &line.state.evidence,
         planned: line.planned.map(|(n, _)| n),

@@ -1,11 +1,12 @@
 //! Headless reporters of the state that the screen shows, too: [`json`] (the contract), [`plain`]
 //! (for people at 80 columns) and [`markdown`] (for issues and wikis); [`publish`] makes the one file of `report`,
-//! [`compare`] puts runs beside each other. Pure: state in, text out.
+//! [`compare`] puts runs beside each other, [`jobs`] lists them. Pure: state in, text out.
 //!
 //! Nothing that a report prints can act on a terminal: text from files passes `job::text`, and the
 //! reports write no escape sequences of their own.
 
 pub mod compare;
+pub mod jobs;
 pub mod json;
 pub mod markdown;
 pub mod plain;

@@ -159,7 +159,7 @@ pub fn json(fleet: &Fleet, items: &[Item<'_>], listed: &[Item<'_>], rules: &[Str
             dir: job.facts.dir.to_string_lossy(),
             job_name: &job.facts.name,
             job_id: job.facts.id.as_deref(),
-            harbor_version: job.facts.harbor_version.as_deref(),
+            harbor_version: job.facts.harbor_version.as_deref().filter(|_| !job.facts.layout.is_classic()),
         }
     };
     let document = Document {

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::job::merge::{self, How};
+use crate::job::outcome::{is_agent_timeout, is_verifier_timeout};
 use crate::job::slots::Slot;
 use crate::job::tally::{self, Options, Place, Row, Tally};
+use crate::job::trial::short_name;
 use crate::job::{
     Class, Classification, Fleet, Job, JobEvent, JobKey, Phase, Stamp, StateKind, Trial, Verdict, Writer, time,
 };
@@ -206,13 +208,14 @@ pub fn select(fleet: &Fleet, job: JobKey, wanted: &Wanted, terms: &Terms, known:
     let mut met: HashSet<&str> = HashSet::new();
     for row in &tally.rows {
         let Some((job, trial)) = view.of(row) else { continue };
-        let marked = names.get(&*trial.name).or_else(|| names.get(&*trial.task)).copied();
+        let short = short_name(&trial.name);
+        let marked = names.get(&*trial.name).or_else(|| names.get(short)).or_else(|| names.get(&*trial.task)).copied();
         if row.place == Place::Duplicate {
             continue;
         }
         met.extend(marked);
         // By the name of a task the trial that stands in its slot is meant.
-        let marked = marked.filter(|name| *name == &*trial.name || row.place == Place::Chosen);
+        let marked = marked.filter(|name| [&*trial.name, short].contains(name) || row.place == Place::Chosen);
         if marked.is_none() && !view.swept(job, trial, row, wanted) {
             continue;
         }
@@ -319,8 +322,8 @@ impl<'a> View<'a> {
         match result.exception_type().map(|kind| &**kind) {
             _ if result.is_cancelled() => Some(Class::Cancelled),
             _ if result.is_phantom() => Some(Class::Phantom),
-            Some("AgentTimeoutError") => Some(Class::AgentTimeout),
-            Some("VerifierTimeoutError") => Some(Class::VerifierTimeout),
+            Some(kind) if is_agent_timeout(kind) => Some(Class::AgentTimeout),
+            Some(kind) if is_verifier_timeout(kind) => Some(Class::VerifierTimeout),
             _ if result.is_of_environment() && !result.has_valid_reward() => Some(Class::Infra),
             _ => None,
         }
@@ -415,8 +418,7 @@ impl<'a> View<'a> {
         }
         let result = trial.result.as_ref()?;
         // Whatever its clock says: who set the limit is not known.
-        if result.exception_type().is_some_and(|kind| ["AgentTimeoutError", "VerifierTimeoutError"].contains(&&**kind))
-        {
+        if result.exception_type().is_some_and(|kind| is_agent_timeout(kind) || is_verifier_timeout(kind)) {
             return force("it ended by a timeout: a timeout is never run again");
         }
         match result.rewards.primary() {

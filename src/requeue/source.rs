@@ -1,7 +1,7 @@
 //! What a plan needs from disk: the configs of the job and its trials, the tasks, the journals, the
 //! installed Harbor.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -85,6 +85,10 @@ pub fn prepare(
     }
     for (key, picks) in by_job {
         let Some(job) = fleet.job(key) else { continue };
+        if job.facts.layout.is_classic() {
+            refuse_classic(job, picks, &mut out);
+            continue;
+        }
         let material = material(job, picks, around, &mut out.refused);
         if material.trials.is_empty() {
             continue;
@@ -101,6 +105,22 @@ pub fn prepare(
         out.plans.extend(plans(&material, &ask, &taken, &set));
     }
     out
+}
+
+/// Nothing can be added to a run of classic terminal-bench; the command that runs the tasks anew is told.
+fn refuse_classic(job: &Job, picks: Vec<Pick>, out: &mut Prepared) {
+    let tasks: BTreeSet<String> = picks.iter().map(|pick| pick.task.to_string()).collect();
+    for pick in picks {
+        out.refused.push(Refused {
+            job: Some(job.key),
+            trial: pick.trial,
+            task: pick.task,
+            why: "a run of terminal-bench takes no further trials: its task has to be run anew".to_string(),
+            way: Way::No,
+        });
+    }
+    let command = super::classic::again(&job.facts.dir, &tasks);
+    out.notes.push(format!("{}: to run these tasks anew, in a run of their own: {command}", job.facts.name));
 }
 
 /// The directories that jobs of a fleet name in their journals, as what they were requeued into or came

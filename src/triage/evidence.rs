@@ -1,5 +1,7 @@
 //! The files of one trial as evidence: opened on demand, never through a link, by heads and tails.
 
+mod classic;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
@@ -77,6 +79,8 @@ pub struct Gathered<'t> {
     trial: &'t Trial,
     result: &'t TrialResult,
     texts: BTreeMap<Source, Vec<Text>>,
+    /// It is laid out as classic terminal-bench does it.
+    classic: bool,
     /// The directories in which `agent/` and `verifier/` lie: the trial's own (empty) and its steps'.
     places: Option<Vec<String>>,
     particulars: Option<Option<Box<Particulars>>>,
@@ -85,12 +89,13 @@ pub struct Gathered<'t> {
 
 impl<'t> Gathered<'t> {
     /// Of a trial's directory; without one only the result speaks.
-    pub fn new(dir: Option<Dir>, trial: &'t Trial, result: &'t TrialResult) -> Gathered<'t> {
+    pub fn new(dir: Option<Dir>, classic: bool, trial: &'t Trial, result: &'t TrialResult) -> Gathered<'t> {
         Gathered {
             folders: Folders::new(dir),
             trial,
             result,
             texts: BTreeMap::new(),
+            classic,
             places: None,
             particulars: None,
             ctrf: None,
@@ -223,6 +228,7 @@ impl<'t> Gathered<'t> {
 
     fn read(&mut self, source: Source) -> Vec<Text> {
         match source {
+            _ if self.classic => self.read_classic(source),
             Source::Message => self.message(),
             Source::Output => self.message().into_iter().filter_map(output_of).collect(),
             Source::Traceback => {

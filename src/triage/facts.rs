@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::evidence::Gathered;
 use super::tests_run::{self, Tests};
 use crate::harbor::limit_from_message;
-use crate::job::{AlarmLimits, Grade, JobFacts, Span, Trial, TrialResult};
+use crate::job::outcome::{is_agent_timeout, is_verifier_timeout};
+use crate::job::{AlarmLimits, Excerpt, Grade, JobFacts, Span, TestCounts, Trial, TrialResult};
 
 /// The last phase that began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,6 +148,10 @@ impl Number {
 pub struct Facts {
     /// Harbor's version by the job's lock.
     pub harbor: Option<Arc<str>>,
+    /// The trial's file that holds its result.
+    pub file: &'static str,
+    /// Its tests as the harness counted them.
+    counted: Option<TestCounts>,
     /// Type of the exception, of the trial or else of a step.
     pub kind: Option<Arc<str>>,
     /// The last phase that began.
@@ -207,20 +212,22 @@ impl Facts {
         }
         let said_limit = said_limit.or(step_message.as_deref().and_then(limit_from_message));
         let kind = result.exception_type().cloned();
-        let said_for = |what: &str| said_limit.filter(|_| kind.as_deref() == Some(what));
+        let said_for = |is: fn(&str) -> bool| said_limit.filter(|_| kind.as_deref().is_some_and(is));
         let limits = [
-            said_for("AgentTimeoutError").or(trial.limits.agent),
-            said_for("VerifierTimeoutError").or(trial.limits.verifier),
-            said_for("AgentSetupTimeoutError").or(trial.limits.agent_setup),
+            said_for(is_agent_timeout).or(trial.limits.agent),
+            said_for(is_verifier_timeout).or(trial.limits.verifier),
+            said_for(|kind| kind == "AgentSetupTimeoutError").or(trial.limits.agent_setup),
         ];
         let episodes = result.n_episodes.map(f64::from);
         // Of a trial that was cut off, the last episode was not finished.
         let cut = result.exception.is_some();
         let episodes_done = episodes.map(|n| if cut { (n - 1.0).max(0.0) } else { n });
-        let timed_out = kind.as_deref() == Some("AgentTimeoutError");
+        let timed_out = kind.as_deref().is_some_and(is_agent_timeout);
         let endpoint_lost = if timed_out { gathered.endpoint_lost() } else { None };
         Facts {
-            harbor: job.harbor_version.clone(),
+            harbor: job.harbor_version.clone().filter(|_| !job.layout.is_classic()),
+            file: job.layout.trial_file(),
+            counted: result.tests.filter(|tests| tests.of > 0),
             exit_code: exit_code(step_message.as_deref().filter(|_| message.is_empty()).unwrap_or(message)),
             kind,
             reached,
@@ -274,6 +281,10 @@ impl Facts {
 
     /// Whether tests ran, by the verifier's files.
     pub fn tests(&self, gathered: &mut Gathered<'_>) -> Tests {
+        if let Some(tests) = self.counted {
+            let text = format!("{} of {} tests passed, by the harness's own count", tests.passed, tests.of);
+            return Tests::Ran(Excerpt { path: self.file.into(), line: None, text: text.into() });
+        }
         self.tests.clone().unwrap_or_else(|| tests_run::of(self.reached == Reached::Verifying, gathered))
     }
 
@@ -324,7 +335,9 @@ fn seconds(span: &Span) -> Option<f64> {
 fn reached(result: &TrialResult) -> Reached {
     let spans = &result.spans;
     let began = |span: &Span| span.started.is_some();
-    if began(&spans.verifier) {
+    // Classic terminal-bench writes no times in one generation; what it found of the tests tells as much.
+    let kind = result.exception.as_ref().map(|e| &*e.kind);
+    if began(&spans.verifier) || result.tests.is_some() || matches!(kind, Some("parse_error" | "test_timeout")) {
         Reached::Verifying
     } else if began(&spans.agent) {
         Reached::AgentRunning

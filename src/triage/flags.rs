@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::evidence::Gathered;
 use super::facts::{Facts, Number};
+use crate::job::outcome::{is_agent_timeout, is_verifier_timeout};
 use crate::job::{AlarmLimits, Class, Classification, Excerpt, Flag, Grade, Trial, TrialResult};
 
 /// Seconds by which a reward file may seem older than its verifier: clocks of file systems are coarse.
@@ -28,7 +29,7 @@ pub(super) fn add(
     let zero = number(Number::Tokens) == Some(0.0) && number(Number::Episodes).is_some_and(|n| n >= 1.0);
     if result.grade() == Grade::Passed {
         if let Some(text) = thin(facts, limits) {
-            flag(Flag::ThinPass, "result.json", text);
+            flag(Flag::ThinPass, facts.file, text);
         }
         if let Some((path, text)) = without_output(trial, gathered) {
             flag(Flag::PassWithoutOutput, path, text);
@@ -38,21 +39,21 @@ pub(super) fn add(
         }
     } else if zero {
         let n = number(Number::Episodes).unwrap_or_default();
-        flag(Flag::ZeroTokens, "result.json", format!("{n:.0} episodes, 0 tokens in, 0 out"));
+        flag(Flag::ZeroTokens, facts.file, format!("{n:.0} episodes, 0 tokens in, 0 out"));
     }
     if let Some(text) = disagrees(facts, limits) {
-        flag(Flag::TimeoutDisagrees, "result.json", text);
+        flag(Flag::TimeoutDisagrees, facts.file, text);
     }
-    let timeout = facts.kind.as_deref() == Some("AgentTimeoutError") || class.class == Class::AgentTimeout;
+    let timeout = facts.kind.as_deref().is_some_and(is_agent_timeout) || class.class == Class::AgentTimeout;
     if timeout && let Some(seconds) = number(Number::AgentSeconds) {
         let few = has_few_tokens(facts, limits);
         if few {
             let out = number(Number::OutputTokens).unwrap_or_default();
-            flag(Flag::FewTokens, "result.json", format!("{out:.0} output tokens in {seconds:.0} s"));
+            flag(Flag::FewTokens, facts.file, format!("{out:.0} output tokens in {seconds:.0} s"));
         }
         if is_runaway(facts, few, limits) {
             let n = number(Number::Episodes).map_or("not known how many".to_string(), |n| format!("{n:.0}"));
-            flag(Flag::Runaway, "result.json", format!("episodes in {seconds:.0} s: {n}"));
+            flag(Flag::Runaway, facts.file, format!("episodes in {seconds:.0} s: {n}"));
             if class.class == Class::AgentTimeout && class.sub.is_none() {
                 class.sub = Some("runaway".into());
             }
@@ -89,8 +90,8 @@ fn is_runaway(facts: &Facts, few_tokens: bool, limits: &AlarmLimits) -> bool {
 fn disagrees(facts: &Facts, limits: &AlarmLimits) -> Option<String> {
     let said = facts.said_limit?;
     let took = match facts.kind.as_deref()? {
-        "AgentTimeoutError" => facts.number(Number::AgentSeconds),
-        "VerifierTimeoutError" => facts.number(Number::VerifierSeconds),
+        kind if is_agent_timeout(kind) => facts.number(Number::AgentSeconds),
+        kind if is_verifier_timeout(kind) => facts.number(Number::VerifierSeconds),
         "AgentSetupTimeoutError" => facts.number(Number::SetupSeconds),
         _ => None,
     }?;

@@ -30,6 +30,7 @@ use self::facts::Facts;
 pub use self::rules::{Rules, RulesError};
 use self::source::Source;
 use crate::harbor::Dir;
+use crate::job::outcome::is_agent_timeout;
 use crate::job::policy::ErrorPolicy;
 use crate::job::text::{clean, mask_secrets};
 use crate::job::{
@@ -88,12 +89,14 @@ impl Classifier {
     pub fn classify_in(&self, job_dir: Option<&Dir>, job: &JobFacts, trial: &Trial) -> Classification {
         let Some(result) = trial.result.as_deref() else { return orphaned(trial) };
         let dir = job_dir.and_then(|dir| dir.sub(&trial.name).ok());
-        let mut gathered = Gathered::new(dir, trial, result);
+        let mut gathered = Gathered::new(dir, job.layout.is_classic(), trial, result);
         let facts = Facts::of(job, trial, result, &self.rules.alarms, &mut gathered);
         let mut class = self.decide(&facts, result, &mut gathered);
         flags::add(&mut class, &facts, result, trial, &mut gathered, &self.rules.alarms);
         class.evidence.extend(last_step(result, &mut gathered));
-        class.harbor_differs = differs(class.class, result.exception_type().map(|k| &**k));
+        // Harbor has no policy for what terminal-bench calls its failures.
+        let kind = result.exception_type().filter(|_| !job.layout.is_classic());
+        class.harbor_differs = differs(class.class, kind.map(|k| &**k));
         class
     }
 
@@ -109,7 +112,7 @@ impl Classifier {
             suggested,
             harbor_differs: None,
         };
-        let summary = |text: String| vec![Excerpt { path: "result.json".into(), line: None, text: text.into() }];
+        let summary = |text: String| vec![Excerpt { path: facts.file.into(), line: None, text: text.into() }];
         if result.grade() == Grade::Passed {
             return made(Class::Passed, "reward-1", "reward 1", None, summary(facts.words()));
         }
@@ -144,7 +147,7 @@ impl Classifier {
 /// How long before its end an agent at its limit did something last: all of it may have gone into one
 /// thought, or into one command.
 fn last_step(result: &TrialResult, gathered: &mut Gathered<'_>) -> Option<Excerpt> {
-    if result.exception_type().is_none_or(|kind| &**kind != "AgentTimeoutError") {
+    if result.exception_type().is_none_or(|kind| !is_agent_timeout(kind)) {
         return None;
     }
     let end = result.spans.agent.finished?;

@@ -78,6 +78,7 @@ fn identity(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
     match model.fleet.jobs() {
         [] => left.push(piece(
             match model.fleet.problems.first() {
+                None if model.jobs.home => "all jobs: Enter opens one".to_string(),
                 Some(problem) => format!("no job: {}: {}", problem.path, problem.message),
                 None => "waiting for a job to appear".to_string(),
             },
@@ -165,11 +166,6 @@ fn slots(model: &Model, pen: Pen) -> Option<Piece> {
     Some(piece(text, style, 0))
 }
 
-/// `terminus-2 · Qwen3 · tb-2.1 · harbor 0.21.0`
-pub fn job_words(job: &Job, pen: Pen) -> String {
-    facts(job).join(&format!(" {} ", pen.dot()))
-}
-
 /// Agents, models, datasets, version: the dearest first.
 fn facts(job: &Job) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
@@ -180,7 +176,8 @@ fn facts(job: &Job) -> Vec<String> {
         }
     }
     if let Some(version) = &job.facts.harbor_version {
-        words.push(format!("harbor {version}"));
+        let harness = if job.facts.layout.is_classic() { job.facts.harness.word() } else { "harbor" };
+        words.push(format!("{harness} {version}"));
     }
     words
 }

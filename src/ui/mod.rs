@@ -4,6 +4,7 @@ pub mod compare;
 pub mod dialog;
 pub mod fit;
 pub mod header;
+pub mod jobs;
 pub mod now;
 pub mod overlays;
 pub mod panes;
@@ -62,7 +63,7 @@ pub fn draw(model: &Model, frame: &mut Frame<'_>) {
                 View::Trial => trial::draw(model, pen, frame, body),
                 View::Errors => panes::errors(model, pen, frame, body, true),
                 View::Log => panes::log(model, pen, frame, body),
-                View::Jobs => panes::jobs(model, pen, frame, body),
+                View::Jobs => jobs::draw(model, pen, frame, body),
                 View::Stop => stop::draw(model, pen, frame, body),
                 View::Triage => triage::draw(model, pen, frame, body),
                 View::Requeue => requeue::draw(model, pen, frame, body),

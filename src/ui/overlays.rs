@@ -25,6 +25,8 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             PromptKind::Reason | PromptKind::RequeueReason => "why: ",
             PromptKind::Endpoint | PromptKind::NewEndpoint => "endpoint: ",
             PromptKind::Outage => "outage: ",
+            PromptKind::JobsFilter => "filter / ",
+            PromptKind::AddRoot => "directory of jobs: ",
         };
         let text = input.text();
         let before: String = text.chars().take(input.cursor).collect();
@@ -41,6 +43,10 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
             (None, PromptKind::Reason) => piece("the reason; Enter goes on, Esc leaves", pen.dim(), 1),
             (None, PromptKind::ServerLog) => piece("words, !not, error+   Enter keeps, Esc clears", pen.dim(), 1),
             (None, PromptKind::NewEndpoint) => piece("Enter probes it, Esc leaves it", pen.dim(), 1),
+            (None, PromptKind::JobsFilter) => {
+                piece(format!("{} shown   Enter keeps, Esc clears", model.jobs.list.len()), pen.dim(), 1)
+            }
+            (None, PromptKind::AddRoot) => piece("Enter looks through it, Esc leaves", pen.dim(), 1),
             (None, PromptKind::Search) => piece("Enter searches, Esc leaves", pen.dim(), 1),
         };
         let room = columns.saturating_sub(width(label) + 1);
@@ -73,7 +79,9 @@ pub fn footer(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
     }
     let context = model.context();
     let mut pieces = Vec::new();
-    if matches!(context, Context::List | Context::Triage | Context::Serving) && model.room() != Room::Compact {
+    if matches!(context, Context::List | Context::Triage | Context::Serving | Context::Jobs)
+        && model.room() != Room::Compact
+    {
         pieces.push(piece("1-7 views", pen.dim(), 2));
     }
     let mut rank = 1;
@@ -178,6 +186,7 @@ pub fn help_lines(context: Context, pen: Pen, columns: usize) -> Vec<Line<'stati
     let mut heading = None;
     let others = [
         Context::List,
+        Context::Jobs,
         Context::Triage,
         Context::Requeue,
         Context::Preview,

@@ -1,4 +1,4 @@
-//! The smaller lists: errors by type, warnings, jobs.
+//! The smaller lists: errors by type, warnings.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -6,11 +6,10 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::fit::{cut, left, right, wrap_words};
-use super::header::{job_words, state_words};
 use super::pane;
 use super::style::Pen;
 use crate::app::model::{Model, View};
-use crate::job::{Class, StateKind};
+use crate::job::Class;
 
 /// Draws `lines` from such a row on that the selected one is visible.
 fn list(frame: &mut Frame<'_>, area: Rect, lines: Vec<Line<'static>>, selected: Option<usize>, style: Style) {
@@ -129,59 +128,4 @@ fn below_job(model: &Model, path: &str) -> String {
         None => path,
     };
     shown.display().to_string()
-}
-
-/// One line per job.
-pub fn jobs(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect) {
-    let jobs = model.fleet.jobs();
-    let inside = pane(frame, area, pen, true, "6 Jobs", &format!("{}", jobs.len()));
-    let columns = usize::from(inside.width);
-    let width = super::fit::width;
-    let rows: Vec<_> = jobs
-        .iter()
-        .map(|job| {
-            let done = job.trials.values().filter(|t| t.result.as_ref().is_some_and(|r| !r.is_phantom())).count();
-            let passed = job
-                .trials
-                .values()
-                .filter(|t| t.result.as_ref().is_some_and(|r| r.rewards.primary() == Some(1.0)))
-                .count();
-            let planned = job.facts.n_planned().map_or_else(|| "-".to_string(), |(n, _)| n.to_string());
-            let state = match model.derived.state(job.key) {
-                Some(state) => state_words(job, state, model, pen),
-                None => (StateKind::Reading.word().to_string(), pen.dim()),
-            };
-            (job, format!("{done}/{planned} ended"), format!("{passed}/{planned} passed"), state)
-        })
-        .collect();
-    let longest = |of: &dyn Fn(usize) -> usize| (0..rows.len()).map(of).max().unwrap_or(0);
-    let name = longest(&|i| rows.get(i).map_or(0, |r| width(&r.0.facts.name))).min((columns / 3).max(12));
-    let ended = if columns >= 70 { longest(&|i| rows.get(i).map_or(0, |r| width(&r.1))) + 2 } else { 0 };
-    let passed = longest(&|i| rows.get(i).map_or(0, |r| width(&r.2))) + 2;
-    let room = columns.saturating_sub(name + ended + passed + 2);
-    let state_room = longest(&|i| rows.get(i).map_or(0, |r| width(&r.3.0))).min(room);
-    let lines = rows
-        .iter()
-        .map(|(job, ends, passes, (state, style))| {
-            let facts = job_words(job, pen);
-            let facts = if room > state_room + 12 { format!("  {facts}") } else { String::new() };
-            Line::from(vec![
-                Span::styled(left(&job.facts.name, name, pen), pen.strong()),
-                Span::raw(right(if ended > 0 { ends } else { "" }, ended, pen)),
-                Span::raw(right(passes, passed, pen)),
-                Span::raw("  "),
-                Span::styled(left(state, state_room, pen), *style),
-                Span::styled(cut(&facts, room.saturating_sub(state_room), pen), pen.dim()),
-            ])
-        })
-        .collect();
-    let evidence = jobs.get(model.jobs_at).and_then(|j| {
-        model.derived.state(j.key).map(|s| format!("{}\n{}: {}", j.facts.dir.display(), s.kind.word(), s.evidence))
-    });
-    let detail = wrap_words(&evidence.unwrap_or_default(), columns);
-    let below = u16::try_from(detail.len()).unwrap_or(u16::MAX).min(inside.height / 2);
-    list(frame, Rect { height: inside.height - below, ..inside }, lines, Some(model.jobs_at), pen.selected());
-    for (line, y) in detail.into_iter().zip(inside.bottom() - below..inside.bottom()) {
-        frame.render_widget(Line::styled(line, pen.dim()), Rect { y, height: 1, ..inside });
-    }
 }

@@ -15,6 +15,7 @@ use crate::app::model::{Model, Room};
 use crate::app::rows::{Row, RowId};
 use crate::app::triage::class_words;
 use crate::job::tally::Tally;
+use crate::job::trial::short_name;
 use crate::job::{Class, Job, Trial, time};
 
 /// The list is so wide, its frame included.
@@ -171,7 +172,7 @@ fn nothing(model: &Model) -> &'static str {
 fn head(model: &Model, row: &Row, job: &Job, pen: Pen, columns: usize) -> Vec<Line<'static>> {
     let mut names = vec![
         piece(format!("{}{}", pen.glyph(row.outcome), mark(model, row)), pen.outcome(row.outcome), 0),
-        piece(row.name.to_string(), pen.strong(), 0),
+        piece(short_name(&row.name).to_string(), pen.strong(), 0),
     ];
     if model.fleet.jobs().len() > 1 {
         names.push(piece(job.facts.name.to_string(), pen.dim(), 1));
@@ -259,6 +260,10 @@ fn notes_line(model: &Model, pen: Pen, columns: usize) -> Line<'static> {
             vec![piece(format!("verdicts go to {}", path.display()), pen.alarm(), 0), piece(why.clone(), pen.dim(), 1)]
         }
         Some((path, None)) => vec![piece(format!("verdicts go to {}", path.display()), pen.dim(), 0)],
+        None if job.facts.layout.is_classic() => {
+            let words = "verdicts will go to the state dir: nothing is written into a run of terminal-bench";
+            vec![piece(words, pen.dim(), 0)]
+        }
         None => {
             let path = job.facts.dir.join("pilothouse.jsonl");
             vec![piece(format!("verdicts will go to {}", path.display()), pen.dim(), 0)]

@@ -13,6 +13,7 @@ use crate::app::detail::{Head, Speaker, Tab, TrialView, left_columns, timeline_r
 use crate::app::model::{Model, Room};
 use crate::app::rows::{Row, RowId};
 use crate::app::works;
+use crate::job::trial::short_name;
 use crate::job::work::{Doing, Work};
 use crate::job::{Phase, Trial, TrialKey, time};
 
@@ -173,7 +174,7 @@ fn title(
     pen: Pen,
     columns: usize,
 ) -> Line<'static> {
-    let mut lead: Vec<Piece> = vec![piece(view.key.trial.to_string(), pen.strong(), 0)];
+    let mut lead: Vec<Piece> = vec![piece(short_name(&view.key.trial).to_string(), pen.strong(), 0)];
     let mut tail: Vec<Piece> = Vec::new();
     if trial.is_none() {
         tail.push(piece("its directory vanished: a retry or a resume deletes it", pen.alarm(), 1));
@@ -181,7 +182,7 @@ fn title(
     if let Some(row) = row {
         let style = pen.outcome(row.outcome);
         lead.insert(0, piece(pen.phase_glyph(row.phase, row.outcome), style, 0));
-        if !view.key.trial.starts_with(&*row.task) {
+        if !short_name(&view.key.trial).starts_with(&*row.task) {
             lead.push(piece(row.task.to_string(), pen.text(), 4));
         }
         tail.push(piece(phase_words(row, model.steer.works.of_row(row)), style, 0));

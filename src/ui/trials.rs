@@ -12,6 +12,7 @@ use crate::app::model::{Model, Room};
 use crate::app::rows::{Outcome, Row};
 use crate::app::triage::class_words;
 use crate::app::works;
+use crate::job::trial::{short_name, trial_name};
 use crate::job::{Class, Phase, time};
 use crate::serving::State;
 use crate::serving::join::Doing;
@@ -43,7 +44,7 @@ pub fn draw(model: &Model, pen: Pen, frame: &mut Frame<'_>, area: Rect, focused:
     if inside.width < 8 || inside.height == 0 {
         return;
     }
-    let columns = Columns::plan(model, usize::from(inside.width), pen, compact);
+    let columns = Columns::plan(model, usize::from(inside.width), compact);
     let mut y = inside.y;
     if !compact {
         frame.render_widget(Line::styled(columns.heading(pen), pen.dim()), Rect { height: 1, ..inside });
@@ -91,10 +92,34 @@ const ELAPSED: usize = 7;
 /// Columns of a command or a reason that say anything.
 const TAIL: usize = 8;
 const BAR: usize = 6;
+/// Columns of a state at the least: `agent setup`, `tearing down`.
+const PHASE: usize = 13;
 
 impl Columns {
-    fn plan(model: &Model, total: usize, pen: Pen, compact: bool) -> Columns {
-        let _ = pen;
+    fn plan(model: &Model, total: usize, compact: bool) -> Columns {
+        // What trials do by their own word, or by their servers, needs more words.
+        let told = !compact && !model.steer.works.said.is_empty();
+        let served = told || (!compact && crate::app::servers::any(model) && !model.servers.joined.is_empty());
+        let wish = match (compact, served) {
+            (true, _) => 10,
+            (false, true) if told && total >= 126 => 34,
+            // `model 42 s, 1.9k reasoning`: wording must not change while figures grow.
+            (false, true) if told && total >= 76 => 26,
+            (false, true) if total >= 110 => 24,
+            (false, true) => 16,
+            (false, false) => PHASE,
+        };
+        let whole = Columns::with(model, total, compact, wish);
+        let wanted = || model.rows.iter().any(|r| r.exception.is_some() || r.superseded.is_some());
+        if compact || whole.exception > 0 || !wanted() {
+            return whole;
+        }
+        // Why a trial ended is worth more than the longest wording of what others do.
+        let mut less = (PHASE..wish).rev().map(|phase| Columns::with(model, total, compact, phase));
+        less.find(|c| c.exception > 0).unwrap_or(whole)
+    }
+
+    fn with(model: &Model, total: usize, compact: bool, phase: usize) -> Columns {
         let mut c = Columns {
             task: 0,
             job: 0,
@@ -118,19 +143,7 @@ impl Columns {
                 0
             }
         };
-        // What trials do by their own word, or by their servers, needs more words.
-        let told = !compact && !model.steer.works.said.is_empty();
-        let served = told || (!compact && crate::app::servers::any(model) && !model.servers.joined.is_empty());
-        let wish = match (compact, served) {
-            (true, _) => 10,
-            (false, true) if told && total >= 126 => 34,
-            // `model 42 s, 1.9k reasoning`: wording must not change while figures grow.
-            (false, true) if told && total >= 76 => 26,
-            (false, true) if total >= 110 => 24,
-            (false, true) => 16,
-            (false, false) => 13,
-        };
-        c.phase = take(wish, task_wish);
+        c.phase = take(phase, task_wish);
         c.reward = take(6, task_wish);
         c.timing = take(ELAPSED, task_wish);
         c.output = if compact { 0 } else { take(6, task_wish) };
@@ -240,8 +253,11 @@ impl Columns {
 
     /// Task, with the suffix that tells attempts apart where there is room for it.
     fn label(&self, row: &Row) -> String {
-        let suffix = row.name.rsplit_once("__").map(|(_, s)| s).filter(|s| !s.is_empty());
-        match suffix {
+        let suffix = match trial_name(short_name(&row.name)) {
+            Some(parts) => (parts.of > 1).then(|| format!("{}-of-{}", parts.attempt, parts.of)),
+            None => row.name.rsplit_once("__").map(|(_, s)| s.to_string()).filter(|s| !s.is_empty()),
+        };
+        match &suffix {
             Some(suffix) if width(&row.task) + 2 + width(suffix) <= self.task => format!("{} {suffix}", row.task),
             _ => row.task.to_string(),
         }

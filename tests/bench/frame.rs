@@ -45,6 +45,7 @@ fn model(n: u32, size: (u16, u16)) -> Model {
             install_only: false,
             task_checksum: None,
             agent: None,
+            tests: None,
         };
         let trial = Trial {
             name: format!("{}__{i:07}", name(i)).into(),

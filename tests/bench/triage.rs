@@ -60,6 +60,7 @@ fn trial(i: u32, task: Arc<str>) -> Trial {
         install_only: false,
         task_checksum: None,
         agent: None,
+        tests: None,
     };
     Trial {
         name: format!("{task}__{i:07}").into(),

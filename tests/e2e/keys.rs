@@ -92,7 +92,7 @@ fn views_help_palette_and_attention() {
     pty.wait_for("5 Warnings", SOON);
     pty.send("6");
     pty.wait_for("6 Jobs", SOON);
-    pty.wait_for("4/4 ended", SOON);
+    pty.wait_for("4/4", SOON);
     pty.send("q");
     pty.wait_for("1 Trials", SOON);
 

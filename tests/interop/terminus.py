@@ -171,6 +171,8 @@ REASONS = [
      and ends(a) == ends(b)),
     ("lines of output beyond the 2,000 that Harbor's terminal keeps",
      lambda a, b: a.count("Current Terminal Screen:") == 1 and "New Terminal Output:" in b and "interior bytes" in b),
+    ("lines of output beyond those 2,000: Harbor takes the new prompt for the old one, and tells nothing of them",
+     lambda a, b: "New Terminal Output:" in a and "earlier lines are not kept" in b and lines(a) <= lines(b)),
     ("the screen in place of what is new: Harbor's recorder drew over the line before it",
      lambda a, b: "Current Terminal Screen:" in a and "New Terminal Output:" in b
      and lines(b) <= lines(a) | {""}),

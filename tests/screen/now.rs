@@ -101,6 +101,19 @@ fn the_table_says_what_each_does() {
 }
 
 #[test]
+fn why_a_trial_ended_is_worth_more_than_long_words_of_others() {
+    check_at("now-table", (112, 40), |size| owner(size, look()));
+    // Never so narrow that a state is cut.
+    for columns in 80..200 {
+        let text = lines(&mut owner((columns, 40), look()));
+        assert!(text.contains("verifying"), "{columns}: {text}");
+        if (112..120).contains(&columns) {
+            assert!(text.contains("RewardFileNotFound"), "{columns}: {text}");
+        }
+    }
+}
+
+#[test]
 fn the_trial_view_says_it_in_full() {
     check("now-trial", |size| {
         let mut model = selected(size, "feal");

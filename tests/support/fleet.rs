@@ -64,6 +64,7 @@ impl T {
             install_only: false,
             task_checksum: Some("00".into()),
             agent: None,
+            tests: None,
         }));
         t
     }

@@ -128,6 +128,12 @@ impl Bench {
         self.command(harbor, &args, &format!("{job}.out")).spawn().unwrap()
     }
 
+    /// Begins a job in a jobs dir of this name.
+    pub fn run_in(&self, harbor: &Harbor, jobs: &str, job: &str) -> Child {
+        let args = ["run", "-p", "tasks", "-a", "oracle", "-n", "2", "-o", jobs, "--job-name", job, "-y"];
+        self.command(harbor, &args, &format!("{jobs}.out")).spawn().unwrap()
+    }
+
     /// Resumes a job to its end.
     pub fn resume(&self, harbor: &Harbor, job: &str) {
         let at = format!("jobs/{job}");

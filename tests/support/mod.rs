@@ -7,6 +7,7 @@ pub mod generate;
 pub mod harbor;
 pub mod job;
 pub mod model_server;
+pub mod mounts;
 pub mod proc;
 pub mod pty;
 pub mod reenact;

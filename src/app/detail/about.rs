@@ -12,6 +12,7 @@ pub fn summary(trial: &Trial) -> Doc {
     let mut doc = Doc::default();
     doc.title("Limits");
     let limits = &trial.limits;
+    let classic = trial.name.contains('/');
     for (name, limit) in [
         ("environment", limits.environment),
         ("agent setup", limits.agent_setup),
@@ -25,6 +26,9 @@ pub fn summary(trial: &Trial) -> Doc {
         "limits from",
         match limits.source {
             LimitSource::Unknown => "defaults that hold for every task; the task's own were not found",
+            LimitSource::TaskToml if classic => "the task's task.yaml and the run's multiplier",
+            LimitSource::Config if classic => "the run's tb.lock",
+            LimitSource::Message if classic => "run.log: an agent of this task ran into it",
             LimitSource::TaskToml => "the task's task.toml and the job's overrides",
             LimitSource::Config => "overrides in the trial's config.json",
             LimitSource::Message => "the text of a timeout message",

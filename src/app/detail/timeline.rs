@@ -134,7 +134,7 @@ fn finished(trial: &Trial, result: &TrialResult, facts: Option<&Facts>) -> Timel
     let spans = &result.spans;
     let first = [spans.environment_setup, spans.agent_setup, spans.agent, spans.verifier];
     let Some(start) = result.started.or_else(|| first.iter().find_map(|s| s.started)) else {
-        return Timeline { odd: vec!["result.json holds no times".to_string()], ..Timeline::default() };
+        return Timeline { odd: vec!["the result holds no times".to_string()], ..Timeline::default() };
     };
     let mut maker = Maker::new(start);
     let limits = &trial.limits;
@@ -152,7 +152,9 @@ fn finished(trial: &Trial, result: &TrialResult, facts: Option<&Facts>) -> Timel
         }
     }
     maker.phase("agent", "the agent", spans.agent, limits.agent, before);
-    maker.phase("verifier", "the verifier", spans.verifier, limits.verifier, "log download, artifacts");
+    // Classic terminal-bench downloads nothing between the two; it captures the screen.
+    let between = if trial.name.contains('/') { "screen captured, tests copied" } else { "log download, artifacts" };
+    maker.phase("verifier", "the verifier", spans.verifier, limits.verifier, between);
     if let (Some((last, of)), Some(end)) = (maker.last, result.finished) {
         match time::seconds_between(last, end) {
             Some(gap) if gap >= GAP_SECONDS => maker.lane("teardown", last, Some(gap), None, true),

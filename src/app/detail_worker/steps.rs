@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use crate::app::detail::doc::{Doc, DocLine, Mark, Show};
 use crate::app::detail::{Head, Part, Speaker};
+use crate::harbor::classic::episodes;
 use crate::harbor::trajectory::{Source, Step, StepPlace, ToolCall, TrajectoryIndex, split_message, trajectory_files};
 use crate::harbor::{Calls, Dir, EntryKind, Meta, OpenError};
-use crate::job::time;
+use crate::job::{Stamp, time};
 
 /// Bytes that are indexed between two looks at the requests.
 const SLICE: u64 = 8 << 20;
@@ -73,6 +74,8 @@ fn is_episode(place: &StepPlace) -> bool {
 #[derive(Debug, Default)]
 pub struct Steps {
     sources: Vec<Source1>,
+    /// Of a trial of classic terminal-bench: its episodes lie in directories; when its agent worked.
+    episodes: Option<Option<(Stamp, Stamp)>>,
     lines: HashMap<(usize, u64, u64), (String, u32)>,
     revision: u64,
 }
@@ -81,7 +84,10 @@ impl Steps {
     /// Looks which trajectory files there are and which changed; `order` is that of the steps of a
     /// multi-step trial as its result has it.
     pub fn look(&mut self, dir: &Dir, order: &[String], done: bool) {
-        let found = discover(dir, order);
+        let found = match self.episodes {
+            Some(_) => vec![(None, episodes::LOGS.to_string())],
+            None => discover(dir, order),
+        };
         let mut old = std::mem::take(&mut self.sources);
         for (name, path) in found {
             let at = old.iter().position(|s| s.path == path);
@@ -113,8 +119,44 @@ impl Steps {
         }
     }
 
+    /// The steps are the episodes of a trial of classic terminal-bench, whose agent worked at that time.
+    pub fn of_episodes(&mut self, window: Option<(Stamp, Stamp)>) {
+        self.episodes = Some(window);
+    }
+
+    /// Reads the episodes anew where any changed.
+    fn refresh_episodes(&mut self, dir: &Dir, source: &mut Source1, window: Option<(Stamp, Stamp)>, done: bool) {
+        let numbers = episodes::numbers(dir);
+        if numbers.is_empty() {
+            source.note = Some(match done {
+                true => "no episodes: only terminus keeps them".to_string(),
+                false => "no episode yet".to_string(),
+            });
+            return;
+        }
+        let now = episodes::stamp(dir, &numbers);
+        if source.stamp == Some(now) && source.shown().is_some() {
+            return;
+        }
+        if source.next.is_some() {
+            source.outdated = true;
+            return;
+        }
+        match episodes::as_trajectory(dir, &numbers, window, done) {
+            Ok(file) => {
+                source.outdated = false;
+                source.stamp = Some(now);
+                source.next = Some(TrajectoryIndex::new(file));
+            }
+            Err(error) => source.note = Some(format!("{}: {error}", source.path)),
+        }
+    }
+
     fn refresh(&mut self, dir: &Dir, source: &mut Source1, done: bool) {
         source.outdated &= source.next.is_some();
+        if let Some(window) = self.episodes {
+            return self.refresh_episodes(dir, source, window, done);
+        }
         let opened = dir.open_file(&source.path).and_then(|file| {
             let meta = dir.stat(&source.path).map_err(OpenError::Io)?;
             Ok((file, stamp(&meta)))
@@ -151,7 +193,7 @@ impl Steps {
 
     /// Forgets everything; what is read from now on counts as new.
     pub fn reset(&mut self) {
-        *self = Steps { revision: self.revision + 1, ..Steps::default() };
+        *self = Steps { revision: self.revision + 1, episodes: self.episodes, ..Steps::default() };
     }
 
     /// What is known of each file.

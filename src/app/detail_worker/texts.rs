@@ -4,7 +4,7 @@ use crate::app::detail::Slot;
 use crate::app::detail::doc::{Doc, DocLine, Mark, Show};
 use crate::harbor::ctrf::{CaseStatus, Ctrf};
 use crate::harbor::{Dir, EntryKind, FullException, OpenError, Particulars, ctrf, exception_kind};
-use crate::job::{RewardValue, TrialResult};
+use crate::job::{RewardValue, Stamp, TrialResult};
 
 /// Bytes read of small files: rewards, test reports, exceptions.
 const SMALL: u64 = 8 << 20;
@@ -20,10 +20,22 @@ pub struct Known {
     pub particulars: Option<Particulars>,
     /// Why `result.json` is there and can not be used.
     pub problem: Option<String>,
+    /// Tests by name and word, as classic terminal-bench keeps them.
+    pub cases: Vec<(String, String)>,
+    /// From where a trial is known of which there is no file.
+    pub instead: Option<String>,
+}
+
+impl Known {
+    /// When the agent worked, as far as the result tells.
+    pub fn agent_span(&self) -> Option<(Stamp, Stamp)> {
+        let span = self.result.as_ref()?.spans.agent;
+        span.started.zip(span.finished)
+    }
 }
 
 /// Names in a directory beneath the trial dir that are regular files, sorted.
-fn names(dir: &Dir, rel: &str) -> Vec<String> {
+pub fn names(dir: &Dir, rel: &str) -> Vec<String> {
     let Ok(entries) = dir.sub(rel).and_then(|d| d.list()) else { return Vec::new() };
     let mut out: Vec<String> =
         entries.into_iter().filter(|e| e.kind == EntryKind::File).filter_map(|e| e.name.into_string().ok()).collect();
@@ -202,7 +214,7 @@ pub fn verifier_head(dir: &Dir, known: &Known, order: &[String]) -> Doc {
     doc
 }
 
-fn rewards<'a>(entries: impl Iterator<Item = (&'a str, &'a RewardValue)>, primary: Option<&str>, doc: &mut Doc) {
+pub fn rewards<'a>(entries: impl Iterator<Item = (&'a str, &'a RewardValue)>, primary: Option<&str>, doc: &mut Doc) {
     for (key, value) in entries {
         let sign = if primary == Some(key) && key != "reward" { " (the one that counts)" } else { "" };
         let (shown, mark) = match value {
@@ -306,7 +318,7 @@ pub fn exception(dir: &Dir, known: &Known) -> Result<Doc, String> {
     }
 }
 
-fn write_exception(step: Option<&str>, e: &FullException, doc: &mut Doc) {
+pub fn write_exception(step: Option<&str>, e: &FullException, doc: &mut Doc) {
     if !doc.lines.is_empty() {
         doc.say("", Mark::Plain);
     }

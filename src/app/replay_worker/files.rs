@@ -3,13 +3,14 @@
 use std::path::Path;
 
 use crate::cast::Player;
+use crate::harbor::classic::{self, episodes};
 use crate::harbor::dir::{Dir, EntryKind};
 use crate::harbor::trajectory::TrajectoryIndex;
 
 /// Whether a trial has no end yet.
 pub(super) fn runs(dir: &Path) -> bool {
     let has = |name: &str| dir.join(name).symlink_metadata().is_ok();
-    has("config.json") && !has("result.json")
+    has("config.json") && !has("result.json") || has("sessions") && !has("results.json") && !has("panes/post-test.txt")
 }
 
 /// Recordings below a trial dir, relative paths: of the agent first, then of the steps, then others.
@@ -82,6 +83,19 @@ pub(super) fn trajectory_beside(dir: &Path, cast: &str) -> Option<TrajectoryInde
         Some((parent, _)) => format!("{parent}/trajectory.json"),
         None => "trajectory.json".to_string(),
     };
-    let file = Dir::open(dir).ok()?.open_file(&beside).ok()?;
+    let dir = Dir::open(dir).ok()?;
+    if cast == "sessions/agent.cast" {
+        return of_episodes(&dir);
+    }
+    Some(TrajectoryIndex::new(dir.open_file(&beside).ok()?))
+}
+
+/// The episodes of a trial of classic terminal-bench, whose recording lies elsewhere.
+fn of_episodes(dir: &Dir) -> Option<TrajectoryIndex> {
+    let numbers = episodes::numbers(dir);
+    let result = dir.read_all("results.json", 64 << 20).ok().and_then(|b| classic::trial_result(&b.data).ok());
+    let span = result.as_ref().map(|file| file.result.spans.agent);
+    let window = span.and_then(|span| span.started.zip(span.finished));
+    let file = episodes::as_trajectory(dir, &numbers, window, result.is_some()).ok().filter(|_| !numbers.is_empty())?;
     Some(TrajectoryIndex::new(file))
 }

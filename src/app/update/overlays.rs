@@ -1,6 +1,7 @@
 //! Keys and pastes while something lies over the view: prompts, menus, the help, the palette, questions.
 
 use super::super::effect::Effect;
+use super::super::jobs;
 use super::super::key::Key;
 use super::super::model::{Model, View};
 use super::super::overlay::{Choice, Overlay, PromptKind};
@@ -22,10 +23,12 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                     match kind {
                         PromptKind::Filter => set_filter(model, ""),
                         PromptKind::ServerLog => model.servers.log.set_filter(""),
+                        PromptKind::JobsFilter => drop(model.jobs.set_filter("")),
                         PromptKind::Search
                         | PromptKind::RequeueReason
                         | PromptKind::Endpoint
                         | PromptKind::NewEndpoint
+                        | PromptKind::AddRoot
                         | PromptKind::Outage => {}
                         PromptKind::Note => model.triage.noting = None,
                         PromptKind::Reason => model.triage.bulk = None,
@@ -43,6 +46,19 @@ pub(super) fn key(model: &mut Model, key: Key) -> Vec<Effect> {
                         }
                         PromptKind::Search => search(model, &text),
                         PromptKind::ServerLog => Vec::new(),
+                        PromptKind::JobsFilter => {
+                            if let Err(why) = model.jobs.set_filter(&text) {
+                                model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
+                            }
+                            Vec::new()
+                        }
+                        PromptKind::AddRoot => match jobs::add(model, &text) {
+                            Ok(effects) => effects,
+                            Err(why) => {
+                                model.overlay = Some(Overlay::Prompt(kind, input.clone(), Some(why)));
+                                Vec::new()
+                            }
+                        },
                         PromptKind::Note => triage::menu::noted(model, &text),
                         PromptKind::RequeueReason | PromptKind::Endpoint => requeue::typed(model, kind, &text),
                         PromptKind::NewEndpoint => match steer::endpoint::typed(model, &text) {
@@ -145,6 +161,10 @@ pub(super) fn typed(model: &mut Model) -> Vec<Effect> {
         model.servers.log.set_filter(&text);
         return Vec::new();
     }
+    if let Some(Overlay::Prompt(PromptKind::JobsFilter, input, error)) = &mut model.overlay {
+        *error = model.jobs.set_filter(&input.text()).err();
+        return Vec::new();
+    }
     let Some(Overlay::Prompt(PromptKind::Filter, input, error)) = &mut model.overlay else { return Vec::new() };
     let text = input.text();
     let wrong = super::super::filter::Filter::parse(&text).err();
@@ -184,6 +204,11 @@ fn choose(model: &mut Model, choice: Choice) -> Vec<Effect> {
             model.stale = true;
             Vec::new()
         }
+        Choice::SortJobs(order) => {
+            jobs::sort(model, order);
+            Vec::new()
+        }
+        Choice::Forget(root) => jobs::forget(model, root),
         Choice::Act(action) => act(model, action),
         Choice::Verdict(target, verdict) => triage::menu::chosen(model, &target, verdict),
         Choice::Bulk(verdict) => triage::bulk::chosen(model, verdict),

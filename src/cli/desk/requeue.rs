@@ -7,6 +7,7 @@ use super::Shared;
 use crate::app::helm::{Ask, News, Plan, Prepared, Progress, Wish};
 use crate::cli::resume_preview::plain;
 use crate::job::{JobKey, Stamp};
+use crate::requeue::classic;
 use crate::requeue::preview::preview;
 use crate::requeue::{Surroundings, prepare, select, start};
 
@@ -81,6 +82,9 @@ impl Shared {
 /// What Harbor's resume would do to a job, as the command tells it; for a resume from the directory in
 /// which the job's relative paths hold.
 pub(super) fn preview_of(dir: &Path) -> Result<String, String> {
+    if classic::is_run(dir) {
+        return classic::resume(dir).map(|resume| resume.plain()).map_err(|e| format!("{}: {e}", dir.display()));
+    }
     let here = std::env::current_dir().map_err(|e| format!("no directory to start in: {e}"))?;
     let all = preview(dir, &here, None).map_err(|e| e.to_string())?;
     let there = all.needs_cwd.clone().filter(|cwd| *cwd != here);

@@ -263,6 +263,10 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
                 follow_moves(&job.endpoints(), &dir, &id, &terms.tell);
             }
             let scribe = Scribe::begin(&dir, &id, crate::cli::state_dir());
+            // The list of all jobs has it from now on.
+            if let Err(why) = crate::cli::remembered::attached(&[crate::cli::remembered::real(&dir)]) {
+                tracing::warn!(why, "the job is not remembered");
+            }
             let scribe = scribe.map_err(|e| Refusal::of(&format!("no thread for the journal: {e}")))?;
             let (notes, tell) = (scribe.clone(), terms.tell.clone());
             let hear: Hear = Arc::new(move |event| {

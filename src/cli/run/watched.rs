@@ -115,7 +115,7 @@ pub fn run(
     let quiet = Output { quiet: true, ..out };
     let rest = match left {
         // It is over: the report is all that is wanted.
-        Ok(Left::Quit) => quiet,
+        Ok(Left::Quit | Left::Elsewhere) => quiet,
         Ok(Left::Detached) => {
             let mut ears = ears;
             detach::leave(&owner, out, &mut ears, runtime);
