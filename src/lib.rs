@@ -11,7 +11,7 @@
 //! | [`terminal`] | the agent's terminal in a trial: keys, screen, what is new, recording | `job`, `harbor`, `cast`, `environment` |
 //! | [`model`] | the model as an agent asks it: chat completions, what can go wrong by kind, retries, the endpoint | `job` |
 //! | [`agent`] | who works in a trial: oracle, nop, scripted, terminus, programs described by a file | `job`, `harbor`, `environment`, `terminal`, `model` |
-//! | [`verifier`] | runs a task's tests, reads the reward they leave | `job`, `harbor`, `environment` |
+//! | [`verifier`] | runs a task's tests, reads the reward they leave, says whether it can be trusted | `job`, `harbor`, `environment` |
 //! | [`scheduler`] | the native runner: `policy` (pure), plan, trial, dispatcher | `job`, `harbor`, `environment`, `terminal`, `agent`, `verifier` |
 //! | [`follow`] | live knowledge of job dirs: discovery, scan, notify or polling, owner; emits `job::JobEvent`; the list of all jobs below directories | `job`, `harbor`, `journal` |
 //! | [`journal`] | `pilothouse.jsonl`: the notes about acts and verdicts, appended and read | `job`, `harbor` |

@@ -21,7 +21,7 @@ fn plain(jobs: &[J]) -> Tally {
 }
 
 fn asked(jobs: &[J], how: How, rule: Rule) -> Tally {
-    count(jobs, Options { how: Some(how), rule }).unwrap()
+    count(jobs, Options { how: Some(how), rule, ..Options::default() }).unwrap()
 }
 
 fn kinds(tally: &Tally, kind: WarningKind) -> usize {

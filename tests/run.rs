@@ -290,7 +290,9 @@ fn the_recorded_jobs_end_as_under_harbor() {
         let mut expected = ends(&shared.join("data/jobs").join(recorded));
         let yard = Yard::new();
         let mut command = yard.command();
-        command.args(["-p", tasks.to_str().unwrap(), "-a", agent, "-n", "2", "-y", "--headless"]).args(yard.place());
+        command
+            .args(["-p", tasks.to_str().unwrap(), "-a", agent, "-n", "2", "-y", "--headless", "--no-hold"])
+            .args(yard.place());
         // Until several steps are run, such tasks are refused: left out here, and said.
         if !pilothouse_runs_steps(&tasks) {
             command.args(["-x", "two-steps"]);

@@ -9,6 +9,8 @@ mod all_jobs;
 mod build;
 #[path = "screen/now.rs"]
 mod now;
+#[path = "screen/regrade.rs"]
+mod regrade;
 #[path = "screen/requeue.rs"]
 mod requeue;
 #[path = "screen/scenes.rs"]

@@ -457,7 +457,10 @@ fn the_json_contract() {
     assert_eq!(code, 0);
     let keys = |v: &Value| v.as_object().unwrap().keys().cloned().collect::<BTreeSet<String>>();
     let set = |text: &str| text.split(' ').map(str::to_string).collect::<BTreeSet<String>>();
-    assert_eq!(keys(&document), set("schema_version merge jobs trials totals scores tokens cost wall times warnings"));
+    assert_eq!(
+        keys(&document),
+        set("schema_version merge jobs trials totals scores tokens cost wall times warnings regrades")
+    );
     assert_eq!(keys(&document["merge"]), set("as rule why"));
     assert_eq!(
         keys(&document["jobs"][0]),
@@ -485,7 +488,7 @@ fn the_json_contract() {
     let document: Value = serde_json::from_slice(&out.stdout).unwrap();
     assert_eq!(
         keys(&document),
-        set("schema_version merge jobs trials totals scores tokens cost wall times warnings eta attention")
+        set("schema_version merge jobs trials totals scores tokens cost wall times warnings regrades eta attention")
     );
     assert_eq!((&document["eta"], &document["attention"]), (&Value::Null, &json!([])));
     assert_eq!(document["trials"][0]["started_at"], "2026-01-02T10:00:00.000000Z");

@@ -169,7 +169,7 @@ impl Play {
         let (tasks, jobs) = (text(yard.temp.path().join("tasks")), text(yard.temp.path().join("jobs")));
         let base = format!("api_base={}", server.base());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
-        command.args(["run", "--headless", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job"]);
+        command.args(["run", "--headless", "--no-hold", "-p", &tasks, "--jobs-dir", &jobs, "--job-name", "job"]);
         if !self.inside {
             command.args(["-e", "local"]);
         }

@@ -104,6 +104,7 @@ pub enum Action {
     Mark,
     Requeue,
     RequeueInfra,
+    Regrade,
     ResumePreview,
     Outage,
     Stop,
@@ -257,6 +258,7 @@ pub const ACTIONS: &[Spec] = &[
         [Char('R')],
         ""
     ),
+    spec!(List, A::Regrade, "regrade", "run this trial's verifier again in its held container (asks)", [Char('V')], ""),
     spec!(
         List,
         A::ResumePreview,
@@ -288,6 +290,7 @@ pub const ACTIONS: &[Spec] = &[
     spec!(Trial, A::OpenReplay, "trial.replay", "replay the terminal recording at this episode", [Char('c')], "replay"),
     spec!(Trial, A::Live, "trial.live", "live output of the running step: agent, then tests", [Char('w')], "watch"),
     spec!(Trial, A::Verdict, "trial.verdict", "say what this trial is: a verdict, by its letter", [Char('v')], ""),
+    spec!(Trial, A::Regrade, "trial.regrade", "run its verifier again in its held container (asks)", [Char('V')], ""),
     spec!(Trial, A::CancelTrial, "trial.cancel.this", "a job of pilothouse: cancel this trial (asks)", [Char('X')], ""),
     spec!(Trial, A::Stop, "trial.stop", "stop the job (asks); audit what a stop left", [Char('s')], ""),
     spec!(Replay, A::PlayPause, "play", "play or pause", [Char(' '), Char('p')], "play"),
@@ -393,6 +396,7 @@ pub const ACTIONS: &[Spec] = &[
         [Char('R')],
         ""
     ),
+    spec!(Triage, A::Regrade, "triage.regrade", "run its verifier again in its held container (asks)", [Char('V')], ""),
     spec!(
         Triage,
         A::ResumePreview,

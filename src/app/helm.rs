@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::job::verdict::{Outage, Word};
 use crate::job::work::Work;
-use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp};
+use crate::job::{Fleet, Job, JobFacts, JobKey, Stamp, TrialKey};
 pub use crate::requeue::plan::{Ask, Plan, Prepared};
 use crate::requeue::{Terms, Wanted};
 
@@ -100,6 +100,47 @@ pub enum Order {
     Preview(Place),
     /// End one request at its server.
     Abort(Box<Abort>),
+    /// Look what is held of a trial, in this directory, for a regrade.
+    LookForHeld(TrialKey, PathBuf),
+    /// Run the verifier of a trial again.
+    Regrade {
+        /// The trial.
+        trial: TrialKey,
+        /// Its directory.
+        dir: PathBuf,
+        /// What is held of it is removed afterwards.
+        release: bool,
+    },
+}
+
+/// Whether the verifier of a trial can run again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Regradable {
+    /// It can: what is done, line by line, and in what (`container`, `snapshot`).
+    Yes {
+        /// What is done.
+        lines: Vec<String>,
+        /// In what.
+        kind: String,
+    },
+    /// It can not.
+    No {
+        /// Why.
+        why: String,
+        /// Commands that help, and what each does.
+        offers: Vec<(String, String)>,
+    },
+}
+
+/// What becomes of a regrade.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RegradeProgress {
+    /// What is being done now.
+    Told(Arc<str>),
+    /// It has ended: `raw 0, regrade 1: reward 1`.
+    Done(String),
+    /// It came to nothing, and why.
+    Failed(String),
 }
 
 /// A request that is to be ended at its server.
@@ -424,6 +465,10 @@ pub enum News {
     Previewed(JobKey, Result<String, String>),
     /// What became of an abort, in words.
     Aborted(Result<String, String>),
+    /// What is held of a trial.
+    Held(TrialKey, Regradable),
+    /// What becomes of a regrade.
+    Regrade(TrialKey, RegradeProgress),
     /// An order was not obeyed, and why.
     Refused(String),
 }

@@ -117,6 +117,7 @@ pub fn acts(model: &Model) -> Menu {
         Action::ShowLog,
         Action::Requeue,
         Action::RequeueInfra,
+        Action::Regrade,
         Action::ResumePreview,
         Action::Stop,
         Action::AbortRequest,
@@ -144,6 +145,7 @@ pub fn acts(model: &Model) -> Menu {
                 }
                 Action::Verdict | Action::Note | Action::Bulk | Action::Outage => ledger::why_not(model),
                 Action::Requeue | Action::RequeueInfra | Action::ResumePreview => super::requeue::why_not(model),
+                Action::Regrade => steer::regrade::why_not(model),
                 Action::SlotsMore | Action::SlotsLess | Action::Pause => steer::why_not_owner(model),
                 Action::First => steer::crowd::why_not_first(model),
                 Action::TakeHelm => steer::why_not_take(model),

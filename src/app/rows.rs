@@ -166,6 +166,34 @@ pub struct Row {
     pub looked: bool,
     /// It ran during a noted outage.
     pub outage: bool,
+    /// The verifier's last word on it, where it ran again: of several regrades the one that counts, else the
+    /// last.
+    pub regrade: Option<Regraded>,
+}
+
+/// A regrade, as rows show it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Regraded {
+    /// Its number.
+    pub n: u32,
+    /// Its reward.
+    pub reward: Option<f64>,
+    /// Why there is none, or it does not count, in a word.
+    pub but: Option<Arc<str>>,
+    /// How many there are.
+    pub of: usize,
+}
+
+impl Regraded {
+    fn of(trial: &Trial) -> Option<Regraded> {
+        let last = trial.regrade().or_else(|| trial.regrades_of_this().next_back())?;
+        let but = match &last.exception {
+            Some(exception) => Some(exception.kind.clone()),
+            None if last.task_changed => Some(Arc::from("of a changed task")),
+            None => None,
+        };
+        Some(Regraded { n: last.n, reward: last.reward(), but, of: trial.regrades_of_this().count() })
+    }
 }
 
 impl Row {
@@ -195,6 +223,7 @@ impl Row {
             verdict: None,
             looked: false,
             outage: false,
+            regrade: None,
         }
     }
 
@@ -204,6 +233,7 @@ impl Row {
         row.class = job.class_of(trial).cloned();
         row.verdict = job.verdict_of(trial);
         row.looked = looked(job, trial);
+        row.regrade = Regraded::of(trial);
         row.outage = {
             let start = trial.result.as_ref().and_then(|r| r.started).or(trial.evidence.as_ref().and_then(|e| e.began));
             let end = trial.result.as_ref().and_then(|r| r.finished);

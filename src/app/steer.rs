@@ -8,6 +8,7 @@ pub mod ask;
 pub mod crowd;
 pub mod endpoint;
 pub mod live;
+pub mod regrade;
 pub mod stop;
 
 use super::action::{Action, Context};
@@ -23,6 +24,7 @@ use super::works::{self, Works};
 use crate::job::{Job, JobKey, Phase, StateKind, TrialKey, time};
 use crate::serving::Severity;
 use ask::{Ask, Asking};
+use regrade::RegradeState;
 use stop::StopState;
 
 /// What the model knows of the other side of the helm.
@@ -58,6 +60,8 @@ pub struct Steer {
     pub over: Option<Over>,
     /// The stop that was begun last, with its audit.
     pub stop: Option<StopState>,
+    /// The regrade that was asked for last, until it has ended.
+    pub regrade: Option<RegradeState>,
 }
 
 impl Steer {
@@ -92,6 +96,7 @@ pub fn act(model: &mut Model, action: Action) -> Option<Vec<Effect>> {
         }
         Action::CancelTrial => cancel(model),
         Action::Stop => stop::begin(model),
+        Action::Regrade => regrade::begin(model),
         Action::Live => live::open(model),
         // It would stop the job's own process, with its containers and its lease.
         Action::Suspend if model.steer.holds() => {
@@ -429,6 +434,14 @@ pub fn news(model: &mut Model, news: News) -> Vec<Effect> {
         News::Requeue(progress) => super::requeue::progress(model, progress),
         News::Previewed(job, text) => {
             super::preview::heard(model, job, text);
+            Vec::new()
+        }
+        News::Held(key, found) => {
+            regrade::found(model, &key, found);
+            Vec::new()
+        }
+        News::Regrade(key, progress) => {
+            regrade::progress(model, &key, progress);
             Vec::new()
         }
         News::Aborted(done) => {

@@ -36,6 +36,8 @@ pub enum FindingKind {
     Volume,
     /// An image built for one trial.
     Image,
+    /// A container or snapshot that is held for a regrade, with what it needs: nothing that a stop left.
+    Held,
     /// A temporary directory or file.
     Temp,
     /// A lock or lease that nobody holds any more, or that nobody can read.
@@ -49,11 +51,12 @@ pub enum FindingKind {
 
 impl FindingKind {
     /// All of them, in the order in which they are mended.
-    pub const ALL: [FindingKind; 11] = [
+    pub const ALL: [FindingKind; 12] = [
         FindingKind::Container,
         FindingKind::Network,
         FindingKind::Volume,
         FindingKind::Image,
+        FindingKind::Held,
         FindingKind::Temp,
         FindingKind::Phantom,
         FindingKind::NoResult,
@@ -73,6 +76,7 @@ impl FindingKind {
             FindingKind::Network => "network",
             FindingKind::Volume => "volume",
             FindingKind::Image => "image",
+            FindingKind::Held => "held",
             FindingKind::Temp => "temp",
             FindingKind::Lock => "lock",
             FindingKind::ForeignDir => "foreign_dir",
@@ -90,6 +94,7 @@ impl FindingKind {
             FindingKind::Network => ("network", "networks"),
             FindingKind::Volume => ("volume", "volumes"),
             FindingKind::Image => ("image", "images"),
+            FindingKind::Held => ("thing held for a regrade", "things held for regrades"),
             FindingKind::Temp => ("temporary directory", "temporary directories"),
             FindingKind::Lock => ("stale lock", "stale locks"),
             FindingKind::ForeignDir => ("foreign directory", "foreign directories"),
@@ -262,6 +267,11 @@ pub enum AuditError {
 }
 
 /// The id that a job's `result.json` gives it.
+pub fn job_id_of(job_dir: &Path) -> Option<String> {
+    job_id(job_dir)
+}
+
+/// The same.
 pub(super) fn job_id(job_dir: &Path) -> Option<String> {
     let dir = Dir::open(job_dir).ok()?;
     facts(&dir, job_dir).id.map(|id| id.to_string())
@@ -480,6 +490,7 @@ async fn look_outside(
             continue;
         }
         let kind = match thing.kind {
+            _ if matches!(thing.fate, Fate::Held(_)) => FindingKind::Held,
             Kind::Container => FindingKind::Container,
             Kind::Network => FindingKind::Network,
             Kind::Volume => FindingKind::Volume,
@@ -488,6 +499,7 @@ async fn look_outside(
         };
         let mend = match &thing.fate {
             Fate::Unsure(why) => Mend::Nothing(why.clone()),
+            Fate::Held(why) => Mend::ByItself(format!("held {why}; pilothouse held lists and removes")),
             _ => Mend::Remove(Box::new(thing.clone())),
         };
         audit.findings.push(Finding {

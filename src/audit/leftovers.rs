@@ -15,7 +15,8 @@ use super::scratch::{self, Scratch};
 use super::temps::{self, TempDir};
 use crate::environment::docker::DockerEngine;
 use crate::environment::docker::compose::{Composed, ComposedKind};
-use crate::environment::{EnvError, Kept, OwnerLabel};
+use crate::environment::held::held_of;
+use crate::environment::{EnvError, Held, HeldKind, HeldRecords, Kept, KeptKind, OwnerLabel};
 use crate::follow::owner::Census;
 use crate::harbor::write::lease::Process;
 use crate::harbor::{Dir, EntryKind};
@@ -45,6 +46,8 @@ pub enum Fate {
     Alive(String),
     /// Nothing is proved: why.
     Unsure(String),
+    /// It is held for a regrade, or needed by what is: why. Only `pilothouse held remove` removes it.
+    Held(String),
 }
 
 /// The thing itself, as it was found: what a removal compares.
@@ -316,7 +319,11 @@ pub async fn collect(scope: &Scope, world: &mut World, engine: Result<&DockerEng
         Ok(engine) => {
             if scope.ours {
                 match engine.kept(None).await {
-                    Ok(kept) => out.things.extend(kept.into_iter().map(|kept| of_ours(kept, world))),
+                    Ok(kept) => {
+                        let records = scope.state_dir.as_deref().map(|dir| HeldRecords::of(dir).read());
+                        let held = held_of(&kept, &records.unwrap_or_default());
+                        out.things.extend(kept.into_iter().map(|kept| of_ours(kept, &held, world)));
+                    }
                     Err(why) => out.unseen.push(format!("containers, networks and images of ours: {why}")),
                 }
             }
@@ -339,11 +346,40 @@ pub async fn collect(scope: &Scope, world: &mut World, engine: Result<&DockerEng
     out
 }
 
-fn of_ours(kept: Kept, world: &mut World) -> Leftover {
-    use crate::environment::KeptKind;
+/// Why a thing is held, or needed by something that is.
+fn held_words(kept: &Kept, held: &[Held]) -> Option<String> {
+    if let Some(found) = held.iter().find(|h| h.kept.id == kept.id) {
+        let why = match found.why() {
+            why if why.is_empty() => "why is not on record".to_string(),
+            why => why,
+        };
+        let until = match (found.until(), found.expired(Stamp::now())) {
+            (None, _) => String::new(),
+            (Some(until), false) => format!(" until {until:.0}"),
+            (Some(until), true) => format!(", expired since {until:.0}"),
+        };
+        return Some(format!("for a regrade{until}: {why}"));
+    }
+    let mut of_job = held.iter().filter(|h| h.kept.labels.job == kept.labels.job);
+    match kept.kind {
+        KeptKind::Container => None,
+        KeptKind::Network => of_job
+            .any(|h| {
+                h.kind == HeldKind::Container
+                    && (kept.labels.trial.is_none() || kept.labels.trial == h.kept.labels.trial)
+            })
+            .then(|| "on, as a held container may be connected to it".to_string()),
+        KeptKind::Image => of_job.next().map(|_| "on, as what is held was made from it".to_string()),
+    }
+}
+
+fn of_ours(kept: Kept, held: &[Held], world: &mut World) -> Leftover {
     let owner = OwnerLabel::parse(&kept.labels.owner);
     let dir = world.ids.get(&kept.labels.job).cloned().or_else(|| owner.as_ref().map(|o| o.job_dir.clone()));
-    let fate = world.fate_of_ours(owner.as_ref(), dir.as_deref());
+    let fate = match held_words(&kept, held) {
+        Some(why) => Fate::Held(why),
+        None => world.fate_of_ours(owner.as_ref(), dir.as_deref()),
+    };
     Leftover {
         kind: match kept.kind {
             KeptKind::Container => Kind::Container,
@@ -521,6 +557,7 @@ fn tidy(fate: Fate) -> Fate {
         Fate::Dead(why) => Fate::Dead(safe(&why)),
         Fate::Alive(who) => Fate::Alive(safe(&who)),
         Fate::Unsure(why) => Fate::Unsure(safe(&why)),
+        Fate::Held(why) => Fate::Held(safe(&why)),
     }
 }
 

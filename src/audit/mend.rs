@@ -180,6 +180,7 @@ pub async fn remove_leftover(
     let why = match &thing.fate {
         leftovers::Fate::Dead(why) => why,
         leftovers::Fate::Alive(why) | leftovers::Fate::Unsure(why) => return Err(MendError::Owned(why.clone())),
+        leftovers::Fate::Held(why) => return Err(MendError::Owned(format!("held {why}"))),
     };
     let dir = thing.job_dir.as_deref().filter(|dir| dir.is_dir());
     if let Some(who) = dir.and_then(|dir| find_owner(dir).forbids())

@@ -161,7 +161,7 @@ fn screens(args: &Attach, servers: Servers, console: &mut screen::Console) -> Re
 }
 
 fn one(args: &Attach, servers: Servers, console: &mut screen::Console, from_list: bool) -> Result<Left, TtyError> {
-    let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into() };
+    let counting = Counting { how: args.how.map(Into::into), rule: args.rule.into(), ..Counting::default() };
     // A trial's directory attaches its job and opens the trial.
     let trial = match args.dirs.as_slice() {
         [only] => trial_in_job(only).map(|(_, name)| name.to_string_lossy().into_owned()),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::stop::text::size;
 use super::{FINE, NEEDS_PERSON, USAGE, load};
-use crate::audit::leftovers::{self, Fate, Leftover, Leftovers, Maker, Scope, World};
+use crate::audit::leftovers::{self, Fate, Item, Leftover, Leftovers, Maker, Scope, World};
 use crate::audit::{self, Mended, quarantined};
 use crate::environment::EnvError;
 use crate::environment::docker::DockerEngine;
@@ -167,13 +167,19 @@ fn may_remove(args: &CleanArgs, n: usize) -> bool {
 /// What was found, in two parts.
 fn list(found: &Leftovers, harbor: bool) -> String {
     let mut out = String::new();
-    let (dead, rest): (Vec<&Leftover>, Vec<&Leftover>) = found.things.iter().partition(|t| t.removable());
+    let (held, others): (Vec<&Leftover>, Vec<&Leftover>) =
+        found.things.iter().partition(|t| matches!(t.fate, Fate::Held(_)));
+    let (dead, rest): (Vec<&Leftover>, Vec<&Leftover>) = others.into_iter().partition(|t| t.removable());
     let whose = if harbor { "ours and Harbor's" } else { "ours; --harbor adds Harbor's" };
     out.push_str(&format!("{} removable ({whose})\n", dead.len()));
     dead.iter().for_each(|thing| out.push_str(&line(thing)));
     if !rest.is_empty() {
         out.push_str(&format!("{} stay\n", rest.len()));
         rest.iter().for_each(|thing| out.push_str(&line(thing)));
+    }
+    if !held.is_empty() {
+        out.push_str(&format!("{} held for regrades: no leftovers, pilothouse held removes them\n", held.len()));
+        held.iter().for_each(|thing| out.push_str(&line(thing)));
     }
     for line in &found.unseen {
         out.push_str(&format!("not seen: {}\n", clean(line)));
@@ -190,11 +196,17 @@ fn line(thing: &Leftover) -> String {
     let bytes = thing.bytes.map_or("-".to_string(), size);
     let job = thing.job_dir.as_ref().map(|d| clean(&d.to_string_lossy()).into_owned()).or(thing.job_id.clone());
     let (job, trial) = (job.unwrap_or("-".to_string()), thing.trial.as_deref().unwrap_or("-"));
-    let state = if thing.running { " running" } else { "" };
+    let paused = matches!(&thing.item, Item::Kept(kept) if kept.paused);
+    let state = match (thing.running, paused) {
+        (true, _) => " running",
+        (_, true) => " paused",
+        _ => "",
+    };
     let why = match &thing.fate {
         Fate::Dead(why) => why.clone(),
         Fate::Alive(who) => format!("in use: {who}"),
         Fate::Unsure(why) => format!("not proved: {why}"),
+        Fate::Held(why) => format!("held {why} (pilothouse held remove)"),
     };
     format!(
         "  {:<9} {}{state}  age {age}, {bytes}  {maker}\n            job {job}  trial {trial}\n            {}; {why}\n",
@@ -228,6 +240,7 @@ fn document(found: &Leftovers, kept: &[audit::Kept], removed: &[(usize, Result<M
                 Fate::Dead(why) => ("dead", why),
                 Fate::Alive(why) => ("alive", why),
                 Fate::Unsure(why) => ("unsure", why),
+                Fate::Held(why) => ("held", why),
             };
             let done = removed.iter().find(|(n, _)| *n == at).map(|(_, done)| done);
             json!({

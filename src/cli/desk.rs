@@ -3,6 +3,7 @@
 //! All of it waits for files, processes and the Docker engine, so that every order has a thread of its
 //! own; what comes of it is told as [`News`].
 
+mod regrade;
 mod requeue;
 mod say;
 
@@ -136,6 +137,11 @@ impl Helm for Desk {
                 shared.tell(News::Previewed(place.job, requeue::preview_of(&place.dir)));
             }),
             Order::Abort(abort) => self.aside(move |shared| shared.abort(*abort)),
+            Order::LookForHeld(key, dir) => self.aside(move |shared| {
+                let found = regrade::look(&dir);
+                shared.tell(News::Held(key, found));
+            }),
+            Order::Regrade { trial, dir, release } => self.aside(move |shared| shared.regrade(&trial, &dir, release)),
             Order::Requeue(plan) => self.aside(move |shared| shared.requeue(&plan)),
             Order::Slots(_)
             | Order::Pause

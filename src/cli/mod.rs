@@ -10,9 +10,11 @@ pub mod demo;
 pub mod desk;
 pub mod endpoint;
 pub mod harbor;
+pub mod held;
 pub mod jobs;
 pub mod load;
 pub mod log;
+pub mod regrade;
 pub mod remembered;
 pub mod replay;
 pub mod report;
@@ -129,6 +131,10 @@ pub enum Command {
     Serving(Box<serving::ServingArgs>),
     /// Run trials again in a new, small job: what failed for its surroundings, or what is named
     Requeue(Box<requeue::RequeueArgs>),
+    /// Run the verifier of a trial again in its held container, without the agent
+    Regrade(Box<regrade::RegradeArgs>),
+    /// List the containers and snapshots that are held for regrades, or remove them
+    Held(held::HeldArgs),
     /// Tell what `harbor job resume` would delete, keep and run again
     ResumePreview(resume_preview::ResumePreviewArgs),
     /// Stop a job in good order, audit what is left of it and mend that
@@ -171,6 +177,8 @@ pub fn main(cli: Cli) -> u8 {
         Command::Replay(args) => replay::run(&args, &cli.common),
         Command::Serving(args) => serving::run(&args),
         Command::Requeue(args) => requeue::run(&args),
+        Command::Regrade(args) => regrade::run(&args),
+        Command::Held(args) => held::run(&args),
         Command::ResumePreview(args) => resume_preview::run(&args),
         Command::Stop(args) => stop::run(&args),
         Command::Ctl(args) => ctl::run(&args),

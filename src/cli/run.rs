@@ -10,6 +10,7 @@
 //! | [`headless`] | progress lines, signals, the report, the exit code |
 //! | `descriptors` | open files for many trials at a time |
 //! | [`detach`] | the run goes on without a terminal |
+//! | [`holding`] | which containers outlive their trials |
 //! | [`lookout`] | looks after the endpoints of the models: closes them and the gate, opens them again |
 //! | `prober` | what is at an address that an endpoint may move to |
 //! | [`watched`] | the same job on a screen of its own, steered by keys |
@@ -17,6 +18,7 @@
 mod descriptors;
 pub mod detach;
 pub mod headless;
+pub mod holding;
 pub mod lookout;
 pub mod owner;
 pub mod pointers;
@@ -102,6 +104,9 @@ pub struct Run {
     /// Seconds between two signs of life in the job's lease
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = super::attach::seconds, hide = true)]
     pub heartbeat: f64,
+    /// Which containers outlive their trials.
+    #[command(flatten)]
+    pub holding: holding::HoldArgs,
     /// The model servers, and who is told of alarms.
     #[command(flatten)]
     pub serving: super::servers::ServingArgs,
@@ -207,6 +212,7 @@ fn terms(args: &Run, out: Output) -> Terms {
         adaptive: args.adaptive,
         ear: None,
         pause_clock: args.pause_clock_on_outage,
+        hold: args.holding.terms(super::state_dir().as_deref()),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::follow::{Follower, Options as FollowOptions};
 use crate::job::fleet::StateKind;
 use crate::job::slots::Rule;
 use crate::job::tally::{self, Tally};
-use crate::job::{Class, Fleet, JobEvent, Stamp, eta, warnings};
+use crate::job::{Class, Fleet, JobEvent, Regrades, Stamp, eta, warnings};
 use crate::report::json::{StatusPart, Style, Works};
 use crate::report::{json, plain};
 use crate::triage::Classifier;
@@ -156,7 +156,9 @@ pub fn infra(fleet: &Fleet, tally: &Tally) -> bool {
     tally.rows.iter().filter(|row| row.place == tally::Place::Chosen).any(|row| {
         let Some(job) = fleet.jobs().get(row.job) else { return false };
         let trial = row.trial.as_ref().and_then(|name| job.trials.get(name));
-        trial.and_then(|trial| job.class_of(trial)).is_some_and(|class| class.class == Class::Infra)
+        let infra = trial.and_then(|trial| job.class_of(trial)).is_some_and(|class| class.class == Class::Infra);
+        // What its verifier said later, counts: nobody has to do anything about it any more.
+        infra && trial.is_some_and(|trial| tally.regrades == Regrades::Ignore || trial.regrade().is_none())
     })
 }
 

@@ -6,10 +6,10 @@ use clap::{Args, ValueEnum};
 
 use super::{USAGE, load};
 use crate::follow::Options as FollowOptions;
-use crate::job::Fleet;
 use crate::job::merge::How;
 use crate::job::slots::Rule;
 use crate::job::tally::{self, Options};
+use crate::job::{Fleet, Regrades};
 use crate::report::json::Style;
 use crate::report::{json, markdown, plain};
 
@@ -40,6 +40,10 @@ pub struct Counted {
     /// Which of two scored trials of one slot counts
     #[arg(long, value_enum, default_value = "earlier")]
     pub rule: RuleArg,
+    /// Whether the verifier's later word on a trial (regrade-<n>.json) counts in the score `corrected`; in
+    /// `raw` it never does. Of several the last one with a valid reward counts, all are listed
+    #[arg(long, value_enum, default_value = "use")]
+    pub regrades: RegradesArg,
     /// Rules of classes to be asked first, in the form of error-classes.toml
     #[arg(long, value_name = "FILE")]
     pub classes: Option<PathBuf>,
@@ -49,7 +53,8 @@ impl Counted {
     /// The jobs with their classes, and how they are counted. None after what is wrong was said.
     pub fn read(&self, command: &str) -> Option<(Fleet, Options)> {
         let fleet = classified(command, &self.dirs, self.classes.as_ref())?;
-        Some((fleet, Options { how: self.how.map(How::from), rule: self.rule.into() }))
+        let regrades = self.regrades.into();
+        Some((fleet, Options { how: self.how.map(How::from), rule: self.rule.into(), regrades }))
     }
 }
 
@@ -103,6 +108,24 @@ impl From<RuleArg> for Rule {
             RuleArg::Earlier => Rule::Earlier,
             RuleArg::Latest => Rule::Latest,
             RuleArg::Best => Rule::Best,
+        }
+    }
+}
+
+/// [`Regrades`] on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum RegradesArg {
+    /// They count
+    Use,
+    /// They are listed only
+    Ignore,
+}
+
+impl From<RegradesArg> for Regrades {
+    fn from(arg: RegradesArg) -> Regrades {
+        match arg {
+            RegradesArg::Use => Regrades::Use,
+            RegradesArg::Ignore => Regrades::Ignore,
         }
     }
 }

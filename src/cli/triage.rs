@@ -73,9 +73,9 @@ pub fn run(args: &TriageArgs) -> u8 {
 /// Of what is listed and counts.
 fn code(listed: &[triage::Item<'_>]) -> u8 {
     let counting = || listed.iter().filter(|i| i.is_chosen());
-    if counting().any(|i| i.class.class == Class::Infra) {
+    if counting().any(|i| i.class.class == Class::Infra && !i.is_regraded()) {
         INFRA
-    } else if counting().any(|i| i.verdict.is_none() && i.class.needs_person()) {
+    } else if counting().any(|i| i.verdict.is_none() && i.class.needs_person() && !i.is_regraded()) {
         NEEDS_PERSON
     } else {
         FINE

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::harbor::write::lease;
+use crate::job::Stamp;
 
 /// Label: the job's id.
 pub const JOB: &str = "pilothouse.job";
@@ -14,6 +15,9 @@ pub const TRIAL: &str = "pilothouse.trial";
 pub const OWNER: &str = "pilothouse.owner";
 /// Label: what for.
 pub const ROLE: &str = "pilothouse.role";
+
+/// Label of a snapshot: the second since 1970 from which on it is kept.
+pub const SINCE: &str = "pilothouse.held-since";
 
 /// What a thing is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,6 +30,8 @@ pub enum Role {
     Network,
     /// An image built from a task's Dockerfile.
     Image,
+    /// An image of a trial's container from before its tests.
+    Snapshot,
 }
 
 impl Role {
@@ -36,11 +42,12 @@ impl Role {
             Role::Probe => "probe",
             Role::Network => "network",
             Role::Image => "image",
+            Role::Snapshot => "snapshot",
         }
     }
 
     fn parse(word: &str) -> Option<Role> {
-        [Role::Trial, Role::Probe, Role::Network, Role::Image].into_iter().find(|r| r.word() == word)
+        [Role::Trial, Role::Probe, Role::Network, Role::Image, Role::Snapshot].into_iter().find(|r| r.word() == word)
     }
 }
 
@@ -174,8 +181,10 @@ pub struct Listed {
     pub created: Option<i64>,
     /// Bytes of its own, where known.
     pub bytes: Option<u64>,
-    /// True when it runs (containers).
+    /// True when it runs and is not paused (containers).
     pub running: bool,
+    /// True when it is paused.
+    pub paused: bool,
 }
 
 /// A thing of ours, mapped to job and trial.
@@ -193,8 +202,12 @@ pub struct Kept {
     pub age: Option<u64>,
     /// Bytes of its own; None when unknown.
     pub bytes: Option<u64>,
-    /// True when it runs.
+    /// True when it runs and is not paused.
     pub running: bool,
+    /// True when it is paused.
+    pub paused: bool,
+    /// Since when it is kept, of a snapshot.
+    pub since: Option<Stamp>,
 }
 
 /// What of a listing is ours, `now` being the engine's clock: containers first, then networks (which
@@ -210,7 +223,7 @@ pub fn ours(listed: Vec<Listed>, now: i64) -> Vec<Kept> {
                 (thing.kind, role),
                 (KeptKind::Container, Role::Trial | Role::Probe)
                     | (KeptKind::Network, Role::Network)
-                    | (KeptKind::Image, Role::Image)
+                    | (KeptKind::Image, Role::Image | Role::Snapshot)
             );
             let labels = Labels {
                 job,
@@ -228,6 +241,8 @@ pub fn ours(listed: Vec<Listed>, now: i64) -> Vec<Kept> {
                 age,
                 bytes: thing.bytes,
                 running: thing.running,
+                paused: thing.paused,
+                since: thing.labels.get(SINCE).and_then(|s| Stamp::from_second(s.parse().ok()?).ok()),
             })
         })
         .collect();
@@ -243,7 +258,7 @@ mod tests {
     fn listed(kind: KeptKind, name: &str, created: Option<i64>, labels: &[(&str, &str)]) -> Listed {
         let labels = labels.iter().map(|(k, v)| ((*k).to_string(), (*v).to_string())).collect();
         let (id, name) = (format!("id-{name}"), name.to_string());
-        Listed { kind, id, name, labels, created, bytes: Some(7), running: true }
+        Listed { kind, id, name, labels, created, bytes: Some(7), running: true, paused: false }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 pub mod docker;
 mod error;
 mod exclude;
+pub mod held;
 pub mod labels;
 mod ledger;
 pub mod local;
@@ -27,6 +28,7 @@ pub mod unpack;
 
 pub use error::{EnvError, Trouble};
 pub use exclude::Exclude;
+pub use held::{Held, HeldKind, HeldRecord, HeldRecords, SnapshotAsk, TakenAside, VERIFIER_MARK};
 pub use labels::{Kept, KeptKind, Labels, OwnerLabel, Role};
 pub use ledger::{Ledger, Noted};
 pub use pty::{Pty, PtyCommand, PtyReader, PtyWriter};
@@ -86,6 +88,30 @@ pub trait Environment: Send + Sync {
 
     /// Ends it at once and removes it; fine when it is already gone. Bounded in time.
     fn stop(&self) -> Act<'_, ()>;
+
+    /// Takes it aside for a verifier that is to run again: the verifier's processes ended, all else as it
+    /// is, paused. After that it is nobody's environment any more: it is not stopped with the trial.
+    ///
+    /// # Errors
+    /// It does not answer; [`Trouble::Unsupported`] where that can not be done. It is still to be stopped
+    /// then.
+    fn hold(&self, _since: crate::job::Stamp) -> Act<'_, TakenAside> {
+        Box::pin(async {
+            let detail = "only a container can be held";
+            Err(EnvError::new(Trouble::Unsupported, "hold the environment", detail, "run trials in containers"))
+        })
+    }
+
+    /// Copies its files, so that a verifier can run again in the copy.
+    ///
+    /// # Errors
+    /// It is larger, or takes longer, than it may; [`Trouble::Unsupported`] where that can not be done.
+    fn snapshot<'a>(&'a self, _ask: &'a SnapshotAsk) -> Act<'a, TakenAside> {
+        Box::pin(async {
+            let detail = "only a container can be copied";
+            Err(EnvError::new(Trouble::Unsupported, "copy the environment", detail, "run trials in containers"))
+        })
+    }
 
     /// Starts a program on a terminal of its own, of a size that is not set yet. A start whose answer
     /// was lost is not repeated: the program may run.

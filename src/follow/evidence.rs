@@ -132,6 +132,7 @@ pub(super) fn blank(name: &str) -> Trial {
         limits: Limits::default(),
         problems: Vec::new(),
         unreadable: false,
+        regrades: Vec::new(),
     }
 }
 

@@ -16,8 +16,8 @@ use super::classic;
 use super::evidence::{self, Unfinished};
 use super::limits::Tasks;
 use crate::harbor::dir::{Dir, EntryKind, FileBytes, Meta, OpenError};
-use crate::harbor::result;
 use crate::harbor::{FileProblem, ProblemReason};
+use crate::harbor::{regrade, result};
 use crate::job::{Problem, ProblemKind, Stamp, Trial, text, time};
 
 /// Size up to which a JSON file is read as it is.
@@ -181,6 +181,8 @@ pub(super) struct Look<'a> {
     pub counters: &'a Counters,
     /// Nobody will look again soon: a torn file is reported at once.
     pub last: bool,
+    /// Trials may have regrades: the job is pilothouse's.
+    pub regrades: bool,
     /// Wall clock.
     pub now: Stamp,
     /// Monotonic clock.
@@ -231,7 +233,11 @@ impl Look<'_> {
                         let ended = memory.unfinished.is_some().then_some(self.clock).or(memory.ended);
                         *memory = Memory { result: Some(id), done: true, ended, ..Memory::default() };
                         let limits = self.tasks.limits(&file.config, self.path, None);
-                        let trial = evidence::finished(file, limits, utf8, &self.file(utf8, "result.json"));
+                        let mut trial = evidence::finished(file, limits, utf8, &self.file(utf8, "result.json"));
+                        if self.regrades {
+                            Counters::add(&self.counters.stats);
+                            trial.regrades = regrade::regrades(self.job, utf8);
+                        }
                         let again = ended.map(|_| GRACE);
                         let seen = Seen::Trial(Box::new(trial));
                         Sighting { newest: Some(bytes.meta.modified), again, ..Sighting::of(seen) }

@@ -279,6 +279,7 @@ impl Followed {
         let path = self.path.clone();
         let hints = std::mem::take(&mut self.hints);
         let classic = self.classic.take();
+        let regrades = self.own.harness == Harness::Pilothouse;
         let look = || Look {
             classic: classic.as_deref(),
             job: dir,
@@ -287,6 +288,7 @@ impl Followed {
             hints: &hints,
             counters: &env.counters,
             last,
+            regrades,
             now: Stamp::now(),
             clock: Instant::now(),
         };
@@ -515,6 +517,9 @@ impl Followed {
         let mut facts = job_files::job_facts(&self.path, config.as_deref(), None, result.as_deref());
         // What is wrong is said once, when everything was looked at.
         facts.problems.clear();
+        if dir.stat(LEASE).is_ok() {
+            facts.harness = Harness::Pilothouse;
+        }
         out.push(JobEvent::Job(self.key, Box::new(facts.clone())));
         self.own = facts;
         self.facts_changed = false;

@@ -16,6 +16,16 @@ pub(super) fn reward_value(value: &Scalar<'_>) -> Option<RewardValue> {
     })
 }
 
+/// Rewards that are JSON already: an object of numbers, of which at most 1000 are kept.
+pub(super) fn rewards_of(value: Option<&serde_json::Value>) -> Rewards {
+    let Some(map) = value.and_then(serde_json::Value::as_object) else { return Rewards::None };
+    let read = |value: &serde_json::Value| match value.as_f64() {
+        Some(n) if n.is_finite() => RewardValue::Number(n),
+        _ => unreadable(&value.to_string()),
+    };
+    Rewards::Keys(map.iter().take(1000).map(|(key, value)| (Arc::from(&**key), read(value))).collect())
+}
+
 /// Reads `verifier/reward.txt`: one number, under the key `reward` as Harbor keeps it. An empty file
 /// is no reward (yet).
 pub fn reward_txt(bytes: &[u8]) -> Rewards {

@@ -17,11 +17,13 @@ mod json;
 mod json_scan;
 pub mod manifest;
 pub mod particulars;
+pub mod regrade;
 pub mod result;
 pub mod run_config;
 pub mod settings;
 mod step;
 pub mod task;
+pub mod test_output;
 pub mod trajectory;
 pub mod write;
 

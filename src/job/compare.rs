@@ -52,6 +52,8 @@ pub struct Cell {
     pub classes: Vec<&'static str>,
     /// Verdicts on its trials.
     pub verdicts: Vec<Verdict>,
+    /// Rewards of the regrades that count, one for each slot that has one; `passed` is without them.
+    pub regraded: Vec<f64>,
 }
 
 impl Cell {
@@ -175,6 +177,7 @@ fn cells(run: &Run) -> BTreeMap<Arc<str>, Cell> {
             cell.classes.extend(job.class_of(trial).map(|c| c.class.word()));
         }
         cell.verdicts.extend(row.verdict);
+        cell.regraded.extend(trial.and_then(Trial::regrade).and_then(|r| r.reward()));
     }
     out
 }

@@ -15,6 +15,7 @@ pub mod outcome;
 mod overlay;
 pub mod phase;
 pub mod policy;
+pub mod regrade;
 pub mod rerun;
 pub mod roster;
 pub mod scores;
@@ -35,6 +36,7 @@ pub use facts::{Harness, JobFacts, JobSummary, Layout, Liveness, Planned, Stray}
 pub use fleet::{Fleet, Job, JobState, StateKind};
 pub use outcome::{Exception, Grade, RewardValue, Rewards};
 pub use phase::{Phase, Writer};
+pub use regrade::{Regrade, Regrades};
 pub use time::Stamp;
 pub use trial::{
     EarlyException, EarlyReward, Evidence, FileFact, JobKey, LimitSource, Limits, Problem, ProblemKind, Progress, Span,

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::class::Class;
 use super::outcome::Grade;
 use super::phase::Phase;
+use super::regrade::Regrades;
 use super::scores::{Corrected, Excluded};
 use super::slots::Standing;
 use super::tally::{Count, Fate};
@@ -19,6 +20,22 @@ impl Count<'_> {
 
     fn passed(&self, known: usize) -> bool {
         self.trial(known).and_then(|t| t.result.as_ref()).is_some_and(|r| r.grade() == Grade::Passed)
+    }
+
+    /// Whether it passed, by its regrade where such count and it has one; what that changes is counted.
+    fn passed_with(&self, known: usize, out: &mut Corrected) -> bool {
+        let passed = self.passed(known);
+        let regrade = self.trial(known).and_then(Trial::regrade);
+        let Some(regrade) = regrade else { return passed };
+        if self.regrades == Regrades::Ignore {
+            out.regrades_ignored += 1;
+            return passed;
+        }
+        let now = Grade::of(regrade.reward()) == Grade::Passed;
+        out.regraded += 1;
+        out.regraded_up += u64::from(now && !passed);
+        out.regraded_down += u64::from(!now && passed);
+        now
     }
 
     /// The last word on a trial, of all copies of its job's journal.
@@ -92,7 +109,7 @@ impl Count<'_> {
                 out.verdicts += u64::from(verdict.is_some());
             }
             out.later += u64::from(decisive != by);
-            let passed = self.passed(decisive);
+            let passed = self.passed_with(decisive, &mut out);
             match verdict {
                 Some(Verdict::TaskInvalid) => {
                     out.invalid += 1;

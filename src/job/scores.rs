@@ -76,6 +76,14 @@ pub struct Corrected {
     pub invalid: u64,
     /// Slots that count by a later trial.
     pub later: u64,
+    /// Slots whose trial counts by its regrade.
+    pub regraded: u64,
+    /// More passes by a regrade.
+    pub regraded_up: u64,
+    /// Fewer passes by a regrade.
+    pub regraded_down: u64,
+    /// Trials that stand in a slot and have a regrade, though regrades are ignored.
+    pub regrades_ignored: u64,
 }
 
 impl Corrected {
@@ -92,7 +100,15 @@ impl Corrected {
             (n, true) => format!("{n} verdicts, none of which changes it"),
             (n, false) => format!("{n} verdicts: {}", effects.join(", ")),
         };
-        format!("raw with the operators' verdicts ({said})")
+        let regrades = match (self.regraded, self.regrades_ignored) {
+            (0, 0) => String::new(),
+            (0, n) => format!("; {n} regrades ignored"),
+            (n, _) => format!(
+                " and the verifier's later word on {n} (regrades: {} more passed, {} fewer)",
+                self.regraded_up, self.regraded_down
+            ),
+        };
+        format!("raw with the operators' verdicts ({said}){regrades}")
     }
 }
 

@@ -8,6 +8,7 @@ use super::fleet::{Fleet, JobState};
 use super::merge::{self, Choice, How, Known, Refusal, Whole};
 use super::outcome::Grade;
 use super::phase::{self, Phase, Writer};
+use super::regrade::Regrades;
 use super::scores::{self, Corrected, PerTask, Score};
 use super::slots::{self, Candidate, Rule, Slot, Slots, Standing, known_first};
 use super::time::Stamp;
@@ -22,6 +23,8 @@ pub struct Options {
     pub how: Option<How>,
     /// Which of two scored trials of one slot counts.
     pub rule: Rule,
+    /// Whether regrades count in the score `corrected`.
+    pub regrades: Regrades,
 }
 
 /// How the directories were put together.
@@ -152,8 +155,10 @@ pub struct Tally {
     pub tokens: TokenSum,
     /// Money and time.
     pub effort: Effort,
-    /// What the verdicts change.
+    /// What the verdicts and regrades change.
     pub corrected: Corrected,
+    /// Whether regrades count there.
+    pub regrades: Regrades,
     /// What a reader should know and what a person should look at.
     pub warnings: Vec<Warning>,
 }
@@ -194,6 +199,7 @@ pub(super) struct Count<'a> {
     pub fates: Vec<Fate>,
     pub choice: Choice,
     pub rule: Rule,
+    pub regrades: Regrades,
     pub now: Stamp,
 }
 
@@ -204,17 +210,17 @@ pub(super) struct Count<'a> {
 pub fn count(fleet: &Fleet, options: &Options, now: Stamp) -> Result<Tally, Refusal> {
     let wholes = merge::unite(fleet, now);
     let choice = merge::choose(fleet, &wholes, options.how)?;
-    Ok(counted(fleet, wholes, choice, options.rule, now))
+    Ok(counted(fleet, wholes, choice, options, now))
 }
 
 /// Counts the fleet; where neither default applies, the jobs are counted side by side.
 pub fn count_side_by_side(fleet: &Fleet, rule: Rule, now: Stamp) -> Tally {
     let wholes = merge::unite(fleet, now);
     let choice = merge::choose_or_side_by_side(fleet, &wholes);
-    counted(fleet, wholes, choice, rule, now)
+    counted(fleet, wholes, choice, &Options { rule, ..Options::default() }, now)
 }
 
-fn counted(fleet: &Fleet, wholes: Vec<Whole>, choice: Choice, rule: Rule, now: Stamp) -> Tally {
+fn counted(fleet: &Fleet, wholes: Vec<Whole>, choice: Choice, options: &Options, now: Stamp) -> Tally {
     let known = merge::identify(fleet, &wholes, &choice.order);
     let phase = |k: &Known<'_>| {
         let writer = wholes.get(k.whole).filter(|_| k.in_newest).map_or(Writer::Gone, |w| w.writer);
@@ -230,7 +236,8 @@ fn counted(fleet: &Fleet, wholes: Vec<Whole>, choice: Choice, rule: Rule, now: S
         known,
         phases,
         choice,
-        rule,
+        rule: options.rule,
+        regrades: options.regrades,
         now,
     };
     count.assign();
@@ -463,6 +470,7 @@ impl Count<'_> {
             tokens,
             effort,
             corrected,
+            regrades: self.regrades,
             warnings,
         }
     }

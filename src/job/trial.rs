@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::outcome::{CANCELLED, Exception, Grade, Rewards};
+use super::regrade::Regrade;
 use super::time::Stamp;
 
 /// A job among those that are attached; an index that stays the same for the life of the program.
@@ -388,6 +389,8 @@ pub struct Trial {
     /// True when `result.json` is there, stable and can not be parsed, and nothing else tells the
     /// phase.
     pub unreadable: bool,
+    /// Its verifier run again, oldest first; nothing of it changes the result.
+    pub regrades: Vec<Regrade>,
 }
 
 #[cfg(test)]

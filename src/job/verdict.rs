@@ -156,6 +156,10 @@ pub struct Notebook {
     offspring: BTreeSet<Arc<str>>,
     /// Noted outages, in the order of the journals.
     outages: Vec<Outage>,
+    /// Lines about regrades, by trial directory: that one came or ended, not what it came to.
+    regraded: BTreeMap<Arc<str>, u64>,
+    /// What is held of trials, by the last line about each.
+    held: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl Notebook {
@@ -194,6 +198,34 @@ impl Notebook {
     /// Noted outages.
     pub fn outages(&self) -> &[Outage] {
         &self.outages
+    }
+
+    /// Notes that something was said of a regrade of a trial.
+    pub fn add_regraded(&mut self, trial: Arc<str>) {
+        *self.regraded.entry(trial).or_default() += 1;
+    }
+
+    /// Notes what is held of a trial, in words; None: nothing any more.
+    pub fn set_held(&mut self, trial: Arc<str>, words: Option<Arc<str>>) {
+        match words {
+            Some(words) => drop(self.held.insert(trial, words)),
+            None => drop(self.held.remove(&trial)),
+        }
+    }
+
+    /// What is held of a trial, by the last line about it. Whether it is still there is not said.
+    pub fn held(&self, trial: &str) -> Option<&Arc<str>> {
+        self.held.get(trial)
+    }
+
+    /// Trials with lines about regrades, and how many.
+    pub fn regraded(&self) -> impl Iterator<Item = (&Arc<str>, u64)> {
+        self.regraded.iter().map(|(trial, n)| (trial, *n))
+    }
+
+    /// Lines about regrades of a trial.
+    pub fn regrades(&self, trial: &str) -> u64 {
+        self.regraded.get(trial).copied().unwrap_or(0)
     }
 
     /// Notes a job that this one was made of: its id, name or directory.

@@ -31,6 +31,10 @@ pub use say::{Saying, Subject, Verdicts, Written};
 
 /// Its name in a job dir.
 pub const JOURNAL: &str = "pilothouse.jsonl";
+/// The act of a line about a container that is held, or not any more.
+pub const HOLD: &str = "hold";
+/// The act of a line about a regrade: its begin, and what it came to.
+pub const REGRADE: &str = "regrade";
 /// Longest wait for another writer.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
 
@@ -43,7 +47,8 @@ pub struct Note {
     pub time: String,
     /// `user@host`.
     pub operator: String,
-    /// What was done: `stop`, `quarantine`, `remove`, `undo`, `requeue`, `verdict`, `note`.
+    /// What was done: `stop`, `quarantine`, `remove`, `undo`, `requeue`, `verdict`, `note`, `hold`,
+    /// `regrade`.
     pub act: String,
     /// To what.
     pub subject: String,

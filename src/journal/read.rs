@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::say::OUTAGE;
-use super::{JOURNAL, file_of};
+use super::{HOLD, JOURNAL, REGRADE, file_of};
 use crate::harbor::{Dir, OpenError};
 use crate::job::text::mask_secrets;
 use crate::job::verdict::{Notebook, Outage, Requeued, Verdict, Word};
@@ -175,6 +175,8 @@ struct Entry<'a> {
     #[serde(borrow, default)]
     rule: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
+    result: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
     subject: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     place: Option<Cow<'a, str>>,
@@ -208,6 +210,21 @@ impl Entry<'_> {
             _ => {}
         }
         let Some(trial) = name(&self.trial) else { return };
+        match &*self.act {
+            // Of the words that `run` and `held remove` have for it.
+            HOLD => {
+                let held = self.result.as_deref().filter(|words| words.contains(" held as "));
+                return notebook.set_held(trial, held.map(|_| text(self.result.as_ref(), TEXT)));
+            }
+            "remove" => return notebook.set_held(trial, None),
+            REGRADE => {
+                if self.result.as_deref().is_some_and(|words| words.ends_with(" was removed")) {
+                    notebook.set_held(trial.clone(), None);
+                }
+                return notebook.add_regraded(trial);
+            }
+            _ => {}
+        }
         let Some(time) = self.time.as_deref().and_then(time::parse).map(|read| read.at) else { return };
         let (note, operator) = (text(self.why.as_ref(), TEXT), text(self.operator.as_ref(), 200));
         let (verdict, note_only) = match &*self.act {

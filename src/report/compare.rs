@@ -5,7 +5,7 @@
 //! | key | what |
 //! |---|---|
 //! | `runs[]` | `name`, `dirs` (the first job's first), `planned`, `finished`, `scores[]` (`raw`, `corrected`, `excluding_infra` as in `tally --json`) |
-//! | `tasks[]` | `task`, `flips` (solved by some and not by others), `runs[]`: one for each run, null where its plan does not have the task: `slots`, `graded`, `passed`, `solved` (more than half of the slots passed), `exceptions`, `classes`, `verdicts` |
+//! | `tasks[]` | `task`, `flips` (solved by some and not by others), `runs[]`: one for each run, null where its plan does not have the task: `slots`, `graded`, `passed`, `solved` (more than half of the slots passed), `exceptions`, `classes`, `verdicts`, `regraded` (rewards of the regrades that count; `passed` and `solved` are without them) |
 //! | `pairs[]` | `a`, `b` (indices of runs), `tasks` in common, `both`, `only_a[]`, `only_b[]`, `neither`, `not_common`, `sign_test` (two-sided, over the tasks that one alone solved; null without one), `drift[]` (`what`, `a`, `b`) |
 
 use std::fmt::Write as _;
@@ -29,6 +29,7 @@ pub fn json(comparison: &Comparison) -> String {
             "slots": c.slots, "graded": c.graded, "passed": c.passed, "solved": c.solved(),
             "exceptions": c.exceptions, "classes": c.classes,
             "verdicts": c.verdicts.iter().map(|v| v.word()).collect::<Vec<_>>(),
+            "regraded": c.regraded.iter().filter(|r| r.is_finite()).collect::<Vec<_>>(),
         }),
     };
     let drift = |d: &Drift| json!({"what": d.what, "a": d.base, "b": d.other});
@@ -90,6 +91,9 @@ fn words(cell: &Option<Cell>) -> String {
     if let Some(verdict) = cell.verdicts.first() {
         let _ = write!(text, " ({})", verdict.title());
     }
+    if let Some(reward) = cell.regraded.first() {
+        let _ = write!(text, " (regrade: {})", number(*reward));
+    }
     text
 }
 
@@ -150,7 +154,7 @@ pub fn markdown(comparison: &Comparison) -> String {
         }
         out.push('\n');
     }
-    out.push_str("\nSolved: more than half of a task's trials passed, by reward, without verdicts.\n");
+    out.push_str("\nSolved: more than half of a task's trials passed, by reward, without verdicts and regrades.\n");
     for pair in &comparison.pairs {
         out.push('\n');
         for sentence in sentences(pair) {

@@ -13,6 +13,7 @@
 //! | `wall` | `started_at` of the first chosen trial, `finished_at` of the last, `seconds` between them |
 //! | `times` | over chosen trials with a result, for `trial` and its phases `environment_setup`, `agent_setup`, `agent`, `verifier`: `known` trials, `sum_s`, `median_s`, `max_s` in seconds, null when known of none |
 //! | `warnings[]` | `kind`, `message`, `path`; the worst kind first |
+//! | `regrades` | `mode` (`use`, `ignore`: whether they count in the score `corrected`; in `raw` never), `used` (slots whose trial counts by its regrade), `more_passed`, `fewer_passed`, `ignored` |
 //! | `eta` | only `status`: `low_s`, `high_s` (seconds, null when not known), `basis`; null when nothing is left or nobody works |
 //! | `attention[]` | only `status`: what needs a person: `kind`, `count`, `message`, `path` (of the first) |
 //!
@@ -33,6 +34,7 @@
 //! | `verdict` | the operators' last word on it, else null |
 //! | `n_episodes`, `n_input_tokens`, `n_cache_tokens`, `n_output_tokens`, `cost_usd` | as reported; of a multi-step trial the sum of its steps; null is unknown |
 //! | `started_at`, `finished_at` | UTC, microseconds; the start of an unfinished trial is that of its directory |
+//! | `regrades` | its verifier run again, oldest first: `n`, `file`, `reward`, `exception_type`, `counts` (the last one with a valid reward), `processes_lost`, `task_changed`, `operator`, `why`, `started_at`, `finished_at`; left out where there are none. `reward` above stays the raw one |
 //! | `chosen` | true when it counts |
 //! | `superseded_by` | `job_dir/trial` of the one that counts instead, for duplicates, too |
 //! | `work` | only `status`, of a trial at work whose job pilothouse runs on this host: what its agent says that it does, see [`super::work::WorkJson`]; left out else |
@@ -46,6 +48,7 @@ use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
+use super::regrade::{RegradeJson, RegradesJson, regrades};
 use super::work::WorkJson;
 use super::{path_of, trial_of};
 use crate::job::effort::Took;
@@ -86,6 +89,13 @@ pub fn document(fleet: &Fleet, tally: &Tally, status: Option<&StatusPart<'_>>, s
         trials: tally.rows.iter().map(|row| trial(fleet, row, status.and_then(|s| s.works))).collect(),
         totals: totals(tally),
         common: common(tally),
+        regrades: RegradesJson {
+            mode: tally.regrades.word(),
+            used: tally.corrected.regraded,
+            more_passed: tally.corrected.regraded_up,
+            fewer_passed: tally.corrected.regraded_down,
+            ignored: tally.corrected.regrades_ignored,
+        },
         status: status.map(|s| StatusJson {
             eta: s.eta.map(|e| EtaJson { low_s: finite(e.low_s), high_s: finite(e.high_s), basis: &e.basis }),
             attention: s.attention.iter().map(attention).collect(),
@@ -118,6 +128,7 @@ struct Document<'a> {
     totals: TotalsJson,
     #[serde(flatten)]
     common: Common<'a>,
+    regrades: RegradesJson,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     status: Option<StatusJson<'a>>,
 }
@@ -241,6 +252,8 @@ struct TrialJson<'a> {
     finished_at: Option<Stamp>,
     chosen: bool,
     superseded_by: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regrades: Vec<RegradeJson<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     work: Option<&'a WorkJson>,
 }
@@ -274,6 +287,7 @@ fn trial<'a>(fleet: &'a Fleet, row: &'a Row, works: Option<&'a Works>) -> TrialJ
         finished_at: result.and_then(|r| r.finished),
         chosen: row.place == Place::Chosen,
         superseded_by: row.superseded_by.as_ref().map(|(job, name)| path_of(fleet, *job, name)),
+        regrades: trial.map(regrades).unwrap_or_default(),
         work: works.and_then(|works| works.get(&(row.job, row.trial.clone()?))),
     }
 }

@@ -11,6 +11,7 @@ pub mod json;
 pub mod markdown;
 pub mod plain;
 pub mod publish;
+mod regrade;
 pub mod serving;
 pub mod triage;
 pub mod work;
@@ -106,6 +107,9 @@ fn judged(fleet: &Fleet, row: &Row) -> String {
     if let Some(verdict) = row.verdict {
         text.push_str(&format!(" · verdict: {}", verdict.title()));
     }
+    for regrade in trial.into_iter().flat_map(|t| t.regrades_of_this()) {
+        text.push_str(&format!(" · {}", line(&regrade.words())));
+    }
     text
 }
 
@@ -142,7 +146,13 @@ fn corrected_line(tally: &Tally) -> String {
         })
     };
     let n = tally.corrected.verdicts;
-    format!("raw {} · corrected {} ({n} verdict{})", figure("raw"), figure("corrected"), if n == 1 { "" } else { "s" })
+    let s = |n: u64| if n == 1 { "" } else { "s" };
+    let regrades = match (tally.corrected.regraded, tally.corrected.regrades_ignored) {
+        (0, 0) => String::new(),
+        (0, n) => format!(", {n} regrade{} ignored", s(n)),
+        (n, _) => format!(", {n} regrade{} used", s(n)),
+    };
+    format!("raw {} · corrected {} ({n} verdict{}{regrades})", figure("raw"), figure("corrected"), s(n))
 }
 
 /// The totals in the words of the report, in groups: what they are about, and the counts.

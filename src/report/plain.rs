@@ -177,7 +177,8 @@ fn scores(out: &mut String, tally: &Tally) {
         "all planned trials have ended".to_string()
     };
     field(out, "scores", &note);
-    if tally.corrected.verdicts > 0 {
+    let c = &tally.corrected;
+    if c.verdicts + c.regraded + c.regrades_ignored > 0 {
         field(out, "", &corrected_line(tally));
     }
     for score in &tally.scores {

@@ -23,6 +23,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::regrade::{RegradeJson, regrades};
 use super::{UNKNOWN, line};
 use crate::job::policy::ErrorPolicy;
 use crate::job::tally::{Place, Row, Tally};
@@ -48,6 +49,11 @@ impl Item<'_> {
     /// Whether it counts.
     pub fn is_chosen(&self) -> bool {
         self.row.place == Place::Chosen
+    }
+
+    /// Whether its verifier, run again, gave a reward that counts.
+    pub fn is_regraded(&self) -> bool {
+        self.trial.regrade().is_some()
     }
 }
 
@@ -77,6 +83,9 @@ pub fn listed<'a>(items: &[Item<'a>], classes: &[Class]) -> Vec<Item<'a>> {
 fn action(item: &Item<'_>) -> &'static str {
     if item.verdict.is_some() {
         return "done: it has a verdict";
+    }
+    if item.is_regraded() {
+        return "done: it counts by its regrade";
     }
     match item.class.class {
         Class::Config => "put it right, then run it again",
@@ -136,6 +145,8 @@ struct TrialJson<'a> {
     verdict: Option<&'static str>,
     reward: Option<f64>,
     exception_type: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    regrades: Vec<RegradeJson<'a>>,
     harbor_policy: Option<ErrorPolicy>,
     action: &'static str,
 }
@@ -203,6 +214,7 @@ fn trial<'a>(item: &Item<'a>) -> TrialJson<'a> {
         verdict: item.verdict.map(Verdict::word),
         reward: result.and_then(|r| r.rewards.primary()).filter(|r| r.is_finite()),
         exception_type: result.and_then(|r| r.exception_type()).map(|k| &**k),
+        regrades: regrades(item.trial),
         harbor_policy: item.class.harbor_differs,
         action: action(item),
     }
@@ -255,6 +267,9 @@ fn one(out: &mut String, item: &Item<'_>) {
             yes(policy.should_retry),
             yes(policy.has_valid_reward)
         );
+    }
+    for regrade in item.trial.regrades_of_this() {
+        let _ = writeln!(out, "    regraded  {} ({})", line(&regrade.words()), line(&regrade.operator));
     }
     let suggested = class.suggested.map_or(UNKNOWN, Verdict::word);
     let verdict = item.verdict.map_or(UNKNOWN, Verdict::word);

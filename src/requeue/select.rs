@@ -396,6 +396,9 @@ impl<'a> View<'a> {
 
     /// What keeps a trial as it is, unless the operator says otherwise.
     fn seal(&self, trial: &Trial, class: Option<Class>, verdict: Option<Verdict>) -> Option<(String, Way)> {
+        if let Some(regrade) = trial.regrade() {
+            return Some((format!("it was graded again, validly ({})", regrade.words()), Way::Force));
+        }
         let force = |words: &str| Some((words.to_string(), Way::Force));
         match verdict {
             Some(Verdict::InfraConfirmed) => return None,

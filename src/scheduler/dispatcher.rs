@@ -394,8 +394,22 @@ impl Job {
         let seat = self.board.sit(&planned.config.trial_name, desk.work());
         let endpoint = agent::base(&planned.config.agent).map(|base| self.endpoints.of(&base));
         let (pauses, lost) = (self.manners.pause_clock, Vec::new());
-        let attempt =
-            Attempt { planned, places, agent, disk, cancel, scrub, agents, ledger, desk, endpoint, pauses, lost };
+        let holder = self.manners.holder.clone();
+        let attempt = Attempt {
+            planned,
+            places,
+            agent,
+            disk,
+            cancel,
+            scrub,
+            agents,
+            ledger,
+            desk,
+            endpoint,
+            pauses,
+            lost,
+            holder,
+        };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
             let result = attempt.run().await;
@@ -411,6 +425,9 @@ impl Job {
         if let Order::Again(trial, attempt) = order
             && let Some(last) = self.disks.remove(&trial)
         {
+            if let Some(holder) = self.manners.holder.clone() {
+                holder.forget_trial(&planned.config.trial_name).await;
+            }
             let again = move |writer: &mut JobWriter| {
                 let (config, lock) = (&planned.config, &planned.lock);
                 writer.log(&format!("Trial {}: attempt {}", config.trial_name, attempt.saturating_add(1)))?;

@@ -13,7 +13,8 @@ use crate::environment::docker::{
     BuildSpec, ContainerSpec, DockerEngine, DockerEnvironment, ImageNews, ImageSource, Isolation, JobNetwork,
     NetworkChoice, Pulled, ownership_refusal, proxy_variables,
 };
-use crate::environment::{EnvError, Environment, KeptKind, Labels, Role, Trouble};
+use crate::environment::held::held_of;
+use crate::environment::{Act, EnvError, Environment, HeldKind, KeptKind, Labels, Role, Trouble};
 use crate::harbor::task::{Image, Network};
 use crate::verifier::OUTPUT_CAP;
 
@@ -192,15 +193,29 @@ impl DockerPlaces {
     }
 
     /// Removes what is left of the job: containers whose trials could not remove them, networks, and the
-    /// images that were built for it, unless `environment.delete` is off. Only what this owner made.
+    /// images that were built for it, unless `environment.delete` is off. Only what this owner made, and the
+    /// networks of the job, which an earlier owner may have made. What is held stays, and with it what it is
+    /// connected to and made from.
     ///
     /// # Errors
     /// The engine does not do it; what could be removed is.
     pub async fn close(&self) -> Result<(), EnvError> {
         let mut failed = Ok(());
-        for thing in self.engine.kept(Some(&self.job)).await? {
-            let ours = thing.labels.owner == self.owner;
-            if ours && (thing.kind != KeptKind::Image || self.delete) {
+        let kept = self.engine.kept(Some(&self.job)).await?;
+        let held = held_of(&kept, &[]);
+        let holding = held.iter().any(|h| h.kind == HeldKind::Container);
+        for thing in kept {
+            let ours = thing.labels.owner == self.owner || thing.kind == KeptKind::Network;
+            let stays = match thing.kind {
+                KeptKind::Container => held.iter().any(|h| h.kept.id == thing.id),
+                // A trial's own goes with its container.
+                KeptKind::Network => match &thing.labels.trial {
+                    None => holding,
+                    own => held.iter().any(|h| h.kept.labels.trial == *own),
+                },
+                KeptKind::Image => thing.labels.role == Role::Snapshot || !held.is_empty() || !self.delete,
+            };
+            if ours && !stays {
                 failed = failed.and(self.engine.remove_kept(&thing).await);
             }
         }
@@ -252,6 +267,15 @@ impl DockerPlaces {
 impl Places for DockerPlaces {
     fn check(&self) -> Check<'_> {
         Box::pin(self.engine.ping())
+    }
+
+    fn release<'a>(&'a self, kind: HeldKind, id: &'a str, name: &'a str) -> Act<'a, ()> {
+        Box::pin(async move {
+            match kind {
+                HeldKind::Container => self.engine.remove_by_id(id, name).await,
+                HeldKind::Snapshot => self.engine.remove_image_named(name).await,
+            }
+        })
     }
 
     fn stores(&self) -> Vec<(PathBuf, String)> {

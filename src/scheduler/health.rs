@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::adaptive::{Adapted, Pace};
 use super::gate::{Closed, Floor, Gate};
+use super::hold::Holder;
 use super::trial::Places;
 use crate::job::Stamp;
 use crate::job::text::{clean, mask_secrets};
@@ -34,6 +35,8 @@ pub struct Manners {
     pub pause_clock: bool,
     /// Hears what it did by itself.
     pub hear: Option<Hear>,
+    /// Holds containers whose verifier can not be trusted; None: every container goes with its trial.
+    pub holder: Option<Arc<Holder>>,
 }
 
 /// Hears what a job does by itself. It must not wait.

@@ -13,6 +13,7 @@
 //! | [`board`] | what the agents of running trials do now |
 //! | [`gate`], `health` | why nothing begins now: engine, disks, endpoint; looked at before each begin |
 //! | [`adaptive`] | pure: fewer trials at a time while their surroundings fail |
+//! | [`hold`] | containers that are held for a verifier that is to run again |
 //! | `agents` | agent slots, apart from the trial slots |
 //! | `outage` | what a trial loses while its model's endpoint is away |
 //!
@@ -31,6 +32,7 @@ pub mod docker;
 mod extra;
 pub mod gate;
 mod health;
+pub mod hold;
 mod limits;
 mod mounts;
 mod outage;

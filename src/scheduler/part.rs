@@ -9,15 +9,17 @@ use tokio::time::timeout;
 use super::collect::{Wanted, collect, run_hooks};
 use super::limits::{Limit, begun, duration, effective, finished, given, os_error, phase, phase_beside, stopped};
 use super::outage::Meter;
-use super::trial::Attempt;
+use super::trial::{Attempt, Sheet};
 use crate::agent::{Cut, Stage};
-use crate::environment::Environment;
+use crate::environment::{Environment, TakenAside};
 use crate::harbor::task::TaskStep;
+use crate::harbor::write::held::set_verifier_apart;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierResult};
 use crate::job::Stamp;
+use crate::job::outcome::CANCELLED;
 use crate::job::work::Doing;
-use crate::verifier::{Verification, verify};
+use crate::verifier::{Verification, trust, verify};
 
 /// For outputs to be recovered after a stop.
 const RECOVERY: Duration = Duration::from_secs(60);
@@ -35,6 +37,10 @@ pub(super) struct Part {
     pub verifier: Option<Timing>,
     pub agent_result: Option<AgentResult>,
     pub verdict: Option<VerifierResult>,
+    /// Why the verifier's answer can not be trusted.
+    pub doubt: Option<String>,
+    /// Its container as it was before the tests.
+    pub snapshot: Option<TakenAside>,
 }
 
 impl Attempt {
@@ -177,7 +183,9 @@ impl Attempt {
             logs: &logs,
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
+            mark: self.holder.as_ref().is_some_and(|holder| holder.marks()),
         };
+        self.take_snapshot(environment, part).await;
         part.verifier = begun();
         let since = Stamp::now();
         self.desk.tell(|work| work.doing = Doing::Verifying { since });
@@ -187,8 +195,67 @@ impl Attempt {
         finished(&mut part.verifier);
         self.desk.tell(|work| work.doing = Doing::Done);
         self.say_remarks().await;
+        if self.holder.is_some() {
+            // It reads what was printed, and a table of wordings: on a thread that may wait.
+            let logs = Arc::clone(&logs);
+            let judged = tokio::task::spawn_blocking(move || (trust::doubt_of(&done, logs.dir()), done)).await;
+            let (doubt, done) = judged.map_err(|e| Raised::new("RuntimeError", &e.to_string(), what))?;
+            part.doubt = doubt;
+            part.verdict = Some(VerifierResult { rewards: Some(done?) });
+            return Ok(());
+        }
         part.verdict = Some(VerifierResult { rewards: Some(done?) });
         Ok(())
+    }
+
+    /// Copies the container before its tests, where that is asked for; given up with a line.
+    async fn take_snapshot(&self, environment: &dyn Environment, part: &mut Part) {
+        let Some(holder) = self.holder.as_ref().filter(|_| part.step.is_none()) else { return };
+        match holder.snapshot(environment).await {
+            None => {}
+            Some(Ok(taken)) => {
+                self.say(format!("Snapshot: {} made before the tests", taken.name)).await;
+                part.snapshot = Some(taken);
+            }
+            Some(Err(why)) => self.say(format!("Snapshot: given up: {why}")).await,
+        }
+    }
+
+    /// Holds the container where the verifier's answer can not be trusted; true: it is not this trial's to
+    /// remove any more. With what there is to say about it, where the answer is doubted.
+    pub(super) async fn held(&self, environment: &dyn Environment, sheet: &Sheet) -> (bool, Option<String>) {
+        let Some(holder) = &self.holder else { return (false, None) };
+        let part = &sheet.trial;
+        let cancelled = part.exception.as_ref().is_some_and(|e| e.exception_type == CANCELLED);
+        let doubt = part.doubt.as_deref().filter(|_| !cancelled && !self.stepwise());
+        let trial = self.planned.config.trial_name.clone();
+        if let Some(taken) = &part.snapshot {
+            let said = match doubt {
+                Some(why) => holder.keep_snapshot(&trial, taken, why).await,
+                None => holder.drop_snapshot(taken).await.map(|()| "Snapshot: not needed, removed".to_string()),
+            };
+            self.say(said.unwrap_or_else(|why| format!("Snapshot: {why}"))).await;
+        }
+        let Some(why) = doubt else { return (false, None) };
+        if !holder.holds() {
+            return (false, Some(format!("not held (--no-hold), though {why}")));
+        }
+        let disk = self.disk.clone();
+        let apart = async move {
+            let moved = disk.work(|folder| set_verifier_apart(folder.folder())).await;
+            moved.map_err(|e| e.to_string())
+        };
+        match holder.hold(environment, &trial, why, apart).await {
+            Ok(words) => {
+                self.say(words.clone()).await;
+                (true, Some(words))
+            }
+            Err((cause, stop)) => {
+                let words = format!("not held, though {why}: {cause}");
+                self.say(words.clone()).await;
+                (!stop, Some(words))
+            }
+        }
     }
 
     /// Keeps what is to be kept; after a stop not for ever.

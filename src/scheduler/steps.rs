@@ -13,6 +13,7 @@ use crate::harbor::task::{RewardStrategy, Rewards, TaskStep};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{RewardMap, VerifierResult};
 use crate::harbor::write::{Folder, Modes};
+use crate::verifier::clear;
 
 impl Attempt {
     /// All steps, until one fails without a reward or misses its minimum. What a step fails of is the
@@ -149,22 +150,6 @@ impl Attempt {
         let reached = reached.map_or("-".to_string(), |r| r.to_string());
         Some(format!("Step '{name}' {key}={reached} below min_reward {minimum}, aborting remaining steps"))
     }
-}
-
-/// Empties the directories of the verifier, the tests and what they left.
-async fn clear(environment: &dyn Environment, during: &str) -> Result<(), Raised> {
-    let dirs = ["/logs/verifier", "/tests"].map(|dir| quoted(&environment.locate(dir)));
-    // Whatever is in them; never what a link leads to.
-    let script = format!(
-        "for d in {}; do [ -L \"$d\" ] && rm -f -- \"$d\"; mkdir -p -- \"$d\"; \
-         for f in \"$d\"/* \"$d\"/.[!.]* \"$d\"/..?*; do {{ [ -e \"$f\" ] || [ -L \"$f\" ]; }} && rm -rf -- \"$f\"; done; \
-         done; chmod 777 {}; :",
-        dirs.join(" "),
-        dirs.first().map(String::as_str).unwrap_or_default(),
-    );
-    let command = Command { user: Some("root".to_string()), ..Command::new(&script) };
-    environment.exec(&command).await.map_err(runtime_error(during))?;
-    Ok(())
 }
 
 fn numbers(rewards: &RewardMap) -> Rewards {

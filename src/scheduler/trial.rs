@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::agents::Pool;
 use super::disk::Disk;
+use super::hold::Holder;
 use super::limits::{Limit, begun, effective, finished, given, os_error, phase, runtime_error};
 use super::outage::{self, Lost};
 use super::part::Part;
@@ -17,7 +18,7 @@ use super::plan::PlannedTrial;
 use super::start::{healthy, start};
 use crate::agent::{Agent, Desk, Stage};
 use crate::environment::local::LocalEnvironment;
-use crate::environment::{Act, EnvError, Environment, Ledger, Mount, Trouble};
+use crate::environment::{Act, EnvError, Environment, HeldKind, Ledger, Mount, Trouble, VERIFIER_MARK};
 use crate::harbor::task::{host_variable, resolve_all};
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
@@ -57,6 +58,12 @@ pub trait Places: Send + Sync {
     /// while they can not.
     fn check(&self) -> Check<'_> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Removes what was held: a container by its id, a snapshot by its tag. Fine when it is gone.
+    fn release<'a>(&'a self, _kind: HeldKind, _id: &'a str, name: &'a str) -> Act<'a, ()> {
+        let why = "nothing is held here";
+        Box::pin(std::future::ready(Err(EnvError::new(Trouble::Unsupported, &format!("remove {name}"), why, ""))))
     }
 
     /// Directories on this machine where environments keep their data, each with what lies there, in
@@ -114,6 +121,8 @@ pub(super) struct Attempt {
     pub pauses: bool,
     /// What its phases lost so.
     pub lost: Vec<Lost>,
+    /// Holds its container, should the verifier's answer not be to be trusted.
+    pub holder: Option<Arc<Holder>>,
 }
 
 /// What is known of an attempt so far.
@@ -155,16 +164,17 @@ impl Attempt {
         // What the agent left running lived until here; a stream that is open would hold up the removal.
         self.clear_desk().await;
         if let Some(environment) = environment {
-            let over = environment.hand_over().await;
-            for done in [over, environment.stop().await] {
-                if let Err(e) = done {
-                    self.say(format!("Teardown: {e}")).await;
-                }
+            if let Err(e) = environment.hand_over().await {
+                self.say(format!("Teardown: {e}")).await;
+            }
+            let (held, words) = self.held(&*environment, &sheet).await;
+            if !held && let Err(e) = environment.stop().await {
+                self.say(format!("Teardown: {e}")).await;
             }
             if self.stepwise() {
                 self.drop_empty().await;
             }
-            self.remember(&*environment).await;
+            self.remember(&*environment, held, words).await;
         }
         self.result(sheet, started)
     }
@@ -199,16 +209,25 @@ impl Attempt {
     }
 
     /// Writes down where the trial ran, and what its commands came to.
-    async fn remember(&self, environment: &dyn Environment) {
+    async fn remember(&self, environment: &dyn Environment, held: bool, words: Option<String>) {
         let is = environment.describe();
         let commands = self.ledger.all();
+        let mut deviations = is.deviations;
+        if self.holder.as_ref().is_some_and(|holder| holder.marks()) {
+            deviations.push(format!("the tests' processes have the variable {VERIFIER_MARK}"));
+        }
         let mut note = json!({
             "schema_version": 1,
-            "environment": { "kind": is.kind, "summary": is.summary, "deviations": is.deviations },
+            "environment": { "kind": is.kind, "summary": is.summary, "deviations": deviations },
             "commands": commands,
         });
         if let (Some(lost), Some(fields)) = (outage::note(&self.lost), note.as_object_mut()) {
             fields.insert("endpoint".to_string(), lost);
+        }
+        if let (Some(words), Some(fields)) = (words, note.as_object_mut()) {
+            // The config has the path as it was given, which may hold in one directory only.
+            let task_dir = self.planned.task.dir.to_string_lossy();
+            fields.insert("held".to_string(), json!({ "held": held, "words": words, "task_dir": task_dir }));
         }
         let text = serde_json::to_string_pretty(&note).unwrap_or_default();
         if let Err(e) = self.disk.work(move |folder| folder.note(NOTE, &text)).await {

@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::evidence::{Gathered, Source};
 use super::pattern::Pattern;
 use crate::harbor::ctrf::Ctrf;
+use crate::harbor::test_output::{NOTHING_RAN, RUNNERS_PRINT};
 use crate::job::Excerpt;
 
 /// What the verifier's files show of tests.
@@ -57,45 +58,12 @@ impl TestsWord {
 
 /// What runners print once a test has begun or ended.
 static RUNNERS: LazyLock<Arc<Pattern>> = LazyLock::new(|| {
-    let list = [
-        // pytest
-        r"^=+ test session starts =+",
-        r"^collecting \.\.\.",
-        r"^collected [1-9]\d* items?",
-        r"^(?:=+ )?\d+ (?:passed|failed|errors?)\b.* in [\d.]+ ?s",
-        r"(?-i:^(?:FAILED|PASSED|ERROR|XFAIL|SKIPPED) [\w./-]*[_:./][\w./:\[\]-]*)",
-        r"(?-i:::test\w*\S* (?:PASSED|FAILED|ERROR))",
-        // unittest, Rust
-        r"^Ran [1-9]\d* tests? in ",
-        r"(?-i:^(?:FAIL|ERROR): test\w*)",
-        r"^\s*test\w* .*\.\.\. (?:ok|FAIL|ERROR|FAILED|ignored)\s*$",
-        r"^running [1-9]\d* tests?\s*$",
-        r"^test result: ",
-        // Go, JavaScript, Java, C, Ruby, shell
-        r"^\s*--- (?:FAIL|PASS): ",
-        r"(?-i:^(?:ok|FAIL)\s+\S+\s+[\d.]+s\b)",
-        r"^\s*Tests:\s+\d+ (?:failed|passed|skipped|total)",
-        r"^\s*Test Files\s+\d+ ",
-        r"^\s*\d+ (?:passing|failing)\b",
-        r"^(?:\[\w+\] )?Tests run: [1-9]\d*, ",
-        r"^\d+% tests passed",
-        r"(?-i:^\[\s*RUN\s*\] )",
-        r"(?-i:^(?:not )?ok [1-9]\d*(?: |$))",
-        r"^1\.\.[1-9]\d*\s*$",
-        r"^\d+ examples?, \d+ failures?",
-        // A script's own verdict
-        r"(?-i:^\s*\[?(?:PASS|FAIL)(?:ED)?\]?(?:\s*$|[:.]\s|\s+-))",
-        r"\b\d+ (?:of \d+ )?(?:tests?|checks?) (?:passed|failed)\b",
-        r"\ball (?:tests|checks) passed\b",
-        r#"^\s*\{.*"[\w-]*(?:reward|score|pass|correct|accuracy)[\w-]*"\s*:\s*(?:-?[\d.]+|true|false).*\}\s*$"#,
-        r"^\s*(?:final )?(?:reward|score)\s*[:=]\s*-?[\d.]+",
-    ];
-    let list: Vec<String> = list.iter().map(|s| (*s).to_string()).collect();
+    let list: Vec<String> = RUNNERS_PRINT.iter().map(|s| (*s).to_string()).collect();
     Arc::new(Pattern::of(&list))
 });
 
 /// What pytest says where it found nothing to run.
-static NOTHING: LazyLock<Arc<Pattern>> = LazyLock::new(|| Arc::new(Pattern::of(&[r"\bno tests ran\b".to_string()])));
+static NOTHING: LazyLock<Arc<Pattern>> = LazyLock::new(|| Arc::new(Pattern::of(&[NOTHING_RAN.to_string()])));
 
 /// What a trial's verifier files show.
 pub(super) fn of(reached: bool, gathered: &mut Gathered<'_>) -> Tests {

@@ -178,7 +178,11 @@ fn head(model: &Model, row: &Row, job: &Job, pen: Pen, columns: usize) -> Vec<Li
         names.push(piece(job.facts.name.to_string(), pen.dim(), 1));
     }
     let dash = "-".to_string();
-    let mut facts = vec![format!("reward {}", row.reward.map_or_else(|| "none".to_string(), reward))];
+    let raw = row.reward.map_or_else(|| "none".to_string(), reward);
+    let mut facts = match &row.regrade {
+        None => vec![format!("reward {raw}")],
+        Some(r) => vec![format!("raw {raw}, regrade {}: {}", r.n, super::trial::regrade_words(r, pen))],
+    };
     if let Some(kind) = &row.exception {
         facts.push(kind.to_string());
     }

@@ -186,7 +186,12 @@ fn title(
             lead.push(piece(row.task.to_string(), pen.text(), 4));
         }
         tail.push(piece(phase_words(row, model.steer.works.of_row(row)), style, 0));
-        tail.push(piece(format!("reward {}", row.reward.map_or(pen.unknown().to_string(), reward)), pen.text(), 2));
+        let raw = row.reward.map_or(pen.unknown().to_string(), reward);
+        let shown = match &row.regrade {
+            None => format!("reward {raw}"),
+            Some(r) => format!("raw {raw}, regrade {}: {}", r.n, regrade_words(r, pen)),
+        };
+        tail.push(piece(shown, pen.text(), 2));
         if let Some(kind) = &row.exception {
             tail.push(piece(kind.to_string(), pen.alarm(), 1));
         }
@@ -512,4 +517,13 @@ fn step_line(head: &Head, pen: Pen, columns: usize) -> Line<'static> {
     };
     let style = if head.speaker == Speaker::Agent { pen.text() } else { pen.dim() };
     Line::styled(left(&format!("{lead}{what}{}", head.line), columns, pen), style)
+}
+
+/// What the verifier said later, in a word.
+pub(super) fn regrade_words(regrade: &crate::app::rows::Regraded, pen: Pen) -> String {
+    match (&regrade.but, regrade.reward) {
+        (Some(but), _) => but.to_string(),
+        (None, Some(now)) => reward(now),
+        (None, None) => pen.unknown().to_string(),
+    }
 }

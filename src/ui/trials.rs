@@ -227,6 +227,7 @@ impl Columns {
         // Read from the reward file, not from a result.
         let early = if row.phase == Phase::Done { "" } else { "~" };
         let shown = row.reward.map_or_else(|| pen.unknown().to_string(), |r| format!("{}{early}", reward(r)));
+        let shown = regraded(&shown, row, self.reward, pen);
         add(self.reward, right(&shown, self.reward, pen), state);
         let exception = match (&row.superseded, &row.exception) {
             (Some(by), _) => format!("superseded by {by}"),
@@ -287,6 +288,19 @@ impl Columns {
             _ => (left(&clock, self.timing, pen), style),
         }
     }
+}
+
+/// A reward, and what the verifier said later: `0→1`; where there is no room for both, the later.
+fn regraded(raw: &str, row: &Row, room: usize, pen: Pen) -> String {
+    let Some(regrade) = &row.regrade else { return raw.to_string() };
+    let arrow = if pen.look.ascii { ">" } else { "→" };
+    let now = match (&regrade.but, regrade.reward) {
+        (None, Some(now)) => reward(now),
+        (Some(_), _) => "!".to_string(),
+        (None, None) => pen.unknown().to_string(),
+    };
+    let both = format!("{raw}{arrow}{now}");
+    if width(&both) <= room { both } else { format!("{arrow}{now}") }
 }
 
 /// What it does by its files and its servers: `think 38 m ~`, `queued at server ~`.

@@ -9,13 +9,16 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use crate::environment::{Command, Ended, EnvError, Environment, Ledger, Noted, OnTimeout, OutputFile, Upload, quoted};
+use crate::environment::{
+    Command, Ended, EnvError, Environment, Ledger, Noted, OnTimeout, OutputFile, Upload, VERIFIER_MARK, quoted,
+};
 use crate::harbor::task::{Task, TaskStep, host_variable, resolve_all};
 use crate::harbor::write::Folder;
 use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::RewardMap;
 
 mod reward;
+pub mod trust;
 
 pub use reward::{REWARD_BYTES, read_reward};
 
@@ -43,6 +46,8 @@ pub struct Verification<'a> {
     pub output_cap: u64,
     /// Where the end of the tests is noted.
     pub ledger: &'a Ledger,
+    /// Its processes get a variable of ours ([`VERIFIER_MARK`]), by which they can be found and ended.
+    pub mark: bool,
 }
 
 /// Runs the tests and reads their reward.
@@ -111,10 +116,11 @@ async fn run(
     let spec = task.spec(step);
     let own = resolve_all(&task.config.verifier_env(spec), host_variable);
     let own = own.map_err(|e| Raised::new("ValueError", &e.to_string(), DURING))?;
+    let mark = what.mark.then(|| (VERIFIER_MARK.to_string(), "1".to_string()));
     let command = Command {
         user: task.config.verifier_user(spec).map(ToString::to_string),
         workdir: task.config.environment.workdir.clone(),
-        env: own.into_iter().chain(what.env.iter().cloned()).collect(),
+        env: own.into_iter().chain(what.env.iter().cloned()).chain(mark).collect(),
         timeout: deadline.map(|at| at.saturating_duration_since(Instant::now())),
         on_timeout: OnTimeout::Kill,
         output: Some(OutputFile { path: "/logs/verifier/test-stdout.txt".to_string(), cap: what.output_cap }),
@@ -128,6 +134,25 @@ async fn run(
     }
     environment.hand_over().await.map_err(failed)?;
     Ok(Some(noted))
+}
+
+/// Empties the directories of the verifier, the tests and what they left.
+///
+/// # Errors
+/// `RuntimeError`: the environment.
+pub async fn clear(environment: &dyn Environment, during: &str) -> Result<(), Raised> {
+    let dirs = ["/logs/verifier", "/tests"].map(|dir| quoted(&environment.locate(dir)));
+    // Whatever is in them; never what a link leads to.
+    let script = format!(
+        "for d in {}; do [ -L \"$d\" ] && rm -f -- \"$d\"; mkdir -p -- \"$d\"; \
+         for f in \"$d\"/* \"$d\"/.[!.]* \"$d\"/..?*; do {{ [ -e \"$f\" ] || [ -L \"$f\" ]; }} && rm -rf -- \"$f\"; done; \
+         done; chmod 777 {}; :",
+        dirs.join(" "),
+        dirs.first().map(String::as_str).unwrap_or_default(),
+    );
+    let command = Command { user: Some("root".to_string()), ..Command::new(&script) };
+    environment.exec(&command).await.map_err(|e| Raised::new("RuntimeError", &e.to_string(), during))?;
+    Ok(())
 }
 
 /// Removes rewards that are there before the tests run: an agent could have written them.

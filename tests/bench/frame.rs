@@ -57,6 +57,7 @@ fn model(n: u32, size: (u16, u16)) -> Model {
             limits: Limits { agent: Some(900.0), ..Limits::default() },
             problems: Vec::new(),
             unreadable: false,
+            regrades: Vec::new(),
         };
         events.push(JobEvent::Trial(key, Box::new(trial)));
     }

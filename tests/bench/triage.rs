@@ -72,6 +72,7 @@ fn trial(i: u32, task: Arc<str>) -> Trial {
         limits: Limits { agent: Some(900.0), ..Limits::default() },
         problems: Vec::new(),
         unreadable: false,
+        regrades: Vec::new(),
     }
 }
 

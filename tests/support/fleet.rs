@@ -37,6 +37,7 @@ impl T {
             limits: Limits::default(),
             problems: Vec::new(),
             unreadable: false,
+            regrades: Vec::new(),
         })
     }
 

@@ -14,6 +14,28 @@ pub fn doc(job: &Job, trial: &Trial) -> Doc {
         let note = if word.note.is_empty() { String::new() } else { format!(": {}", word.note) };
         line(&mut doc, &format!("Verdict: {}, by {}{note}", verdict.title(), word.operator), Mark::Good);
     }
+    for regrade in trial.regrades_of_this() {
+        let raw = trial.result.as_ref().and_then(|r| r.rewards.primary());
+        let raw = raw.map_or("no reward".to_string(), |r| r.to_string());
+        let counts = trial.regrade().is_some_and(|r| r.n == regrade.n);
+        let mark = if counts { Mark::Good } else { Mark::Plain };
+        let why = if regrade.why.is_empty() { String::new() } else { format!(": {}", regrade.why) };
+        let only = if counts { "" } else { " (does not count)" };
+        line(&mut doc, &format!("Raw {raw}, {}{only}, by {}{why}", regrade.words(), regrade.operator), mark);
+        line(&mut doc, &format!("  {}", regrade.file()), Mark::Typed);
+    }
+    if let Some(held) = job.notebook.held(&trial.name) {
+        let again = "V runs the verifier again in it, without the agent";
+        line(
+            &mut doc,
+            &format!(
+                "{}{}; {again}",
+                held.get(..1).unwrap_or_default().to_uppercase(),
+                held.get(1..).unwrap_or_default()
+            ),
+            Mark::Title,
+        );
+    }
     match class {
         Some(class) => class_text(&mut doc, class, trial, held.is_some()),
         None if trial.result.is_some() => {

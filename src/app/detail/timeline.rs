@@ -218,6 +218,7 @@ mod tests {
             limits: Limits { agent: Some(100.0), ..Limits::default() },
             problems: Vec::new(),
             unreadable: false,
+            regrades: Vec::new(),
         }
     }
 

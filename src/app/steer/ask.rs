@@ -39,6 +39,8 @@ pub enum Ask {
     Abort(request::Target),
     /// Call the model at this address from now on?
     Endpoint(String),
+    /// Run the verifier of this trial again?
+    Regrade(TrialKey),
 }
 
 /// An answer. What it does is fixed by the question.
@@ -70,6 +72,10 @@ pub enum Deed {
     AbortRequest,
     /// Call the model there.
     Move,
+    /// Run the verifier again; its container is held on.
+    Regrade,
+    /// Run it again, then remove the container.
+    RegradeAndRelease,
 }
 
 /// How a line of a dialog sounds.
@@ -226,6 +232,8 @@ fn answer(model: &mut Model, ask: &Ask, deed: Deed) -> Vec<Effect> {
         },
         (Ask::Mend(which), Deed::Mend) => stop::mend(model, *which),
         (Ask::Abort(target), Deed::AbortRequest) => request::abort(model, target),
+        (Ask::Regrade(key), Deed::Regrade) => super::regrade::go(model, key, false),
+        (Ask::Regrade(key), Deed::RegradeAndRelease) => super::regrade::go(model, key, true),
         (Ask::Endpoint(url), Deed::Move) => super::endpoint::go(model, url),
         _ => Vec::new(),
     }
@@ -247,6 +255,7 @@ pub fn content(model: &Model, ask: &Ask) -> Content {
         Ask::Bulk => triage::bulk::content(model),
         Ask::Abort(target) => request::content(model, target),
         Ask::Endpoint(url) => super::endpoint::content(model, url),
+        Ask::Regrade(key) => super::regrade::content(model, key),
     }
 }
 

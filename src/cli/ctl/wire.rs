@@ -113,6 +113,8 @@ impl Op {
             | Order::Prepare(_)
             | Order::Requeue(_)
             | Order::Abort(_)
+            | Order::LookForHeld(..)
+            | Order::Regrade { .. }
             | Order::Preview(_) => return None,
         })
     }

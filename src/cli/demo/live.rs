@@ -89,6 +89,7 @@ impl Place {
             adaptive: false,
             ear: None,
             pause_clock: false,
+            hold: None,
         }
     }
 }

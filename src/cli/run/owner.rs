@@ -29,6 +29,7 @@ use crate::job::{JobFacts, Stamp};
 use crate::journal::{self, Note};
 use crate::model::endpoint::Endpoints;
 use crate::scheduler::adaptive::{Adapted, Pace};
+use crate::scheduler::hold::{HoldTerms, Holder};
 use crate::scheduler::{
     Control, DockerPlaces, Event, Finished, Hear, Job, LocalPlaces, Manners, Places, Plan, RunError,
 };
@@ -59,6 +60,8 @@ pub struct Terms {
     pub ear: Option<Ear>,
     /// An agent's clock stands still while it waits for an endpoint that is away.
     pub pause_clock: bool,
+    /// Which containers outlive their trials; None: none.
+    pub hold: Option<HoldTerms>,
 }
 
 /// A job at work.
@@ -112,7 +115,7 @@ pub fn start(prepared: Prepared, mut terms: Terms) -> Result<Owner, Refusal> {
         .name("owner".into())
         .spawn(move || {
             let ended = runtime.block_on(async {
-                let Working { job, places, begun: now, smoke, tell } = match begin(prepared, terms).await {
+                let Working { job, places, begun: now, smoke, tell, holder } = match begin(prepared, terms).await {
                     Ok(begun) => begun,
                     Err(refusal) => {
                         let _ = tell_begun.send(Err(refusal));
@@ -129,7 +132,12 @@ pub fn start(prepared: Prepared, mut terms: Terms) -> Result<Owner, Refusal> {
                         tokio::join!(job.run(), watched).0
                     }
                 };
-                Some((ended, places.close().await))
+                let left = places.close().await;
+                // A screen has other things to show.
+                if let Some(holder) = holder.filter(|_| !crate::tty::guard::is_entered()) {
+                    holder.summary().await.iter().for_each(|line| tell(line));
+                }
+                Some((ended, left))
             });
             runtime.shutdown_timeout(SHUTDOWN);
             if let Some((ended, left)) = ended {
@@ -197,6 +205,8 @@ struct Working {
     begun: Begun,
     smoke: Option<Smoke>,
     tell: Tell,
+    /// Holds containers beyond their trials.
+    holder: Option<Arc<Holder>>,
 }
 
 /// The trial that goes first, and the slots after it.
@@ -225,6 +235,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
         super::preflight::model::look(&plan, &terms.tell).await?;
         if let Some(engine) = &engine {
             image = super::preflight::docker(engine, &plan, &terms.tell).await?;
+            super::holding::list(engine, crate::cli::state_dir().as_deref(), &terms.tell).await;
         }
     }
     // The directory comes first: whatever is made after it can be found by its id.
@@ -241,6 +252,7 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
     };
     let (id, dir) = (plan.id.clone(), plan.dir());
     let agents = plan.config.agents.clone();
+    let holding = engine.clone().zip(terms.hold);
     let places = match Open::new(engine, &plan, &writer, terms.scratch).await {
         Ok(places) => places,
         Err(refusal) => {
@@ -280,9 +292,20 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
             });
             let adaptive = terms.adaptive.then(Pace::default);
             let (disk_floor, pause_clock) = (terms.disk_floor, terms.pause_clock);
-            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear) });
+            let holder = match holding {
+                Some((engine, hold)) => {
+                    let (notes, tell) = (scribe.clone(), terms.tell.clone());
+                    let holder = super::holding::holder(hold, (&id, &dir), &engine, places.places(), notes, tell).await;
+                    let keeper = Arc::clone(&holder);
+                    // It ends with the runtime.
+                    tokio::spawn(async move { keeper.keep_age().await });
+                    Some(holder)
+                }
+                None => None,
+            };
+            job.mind(Manners { disk_floor, adaptive, pause_clock, hear: Some(hear), holder: holder.clone() });
             let begun = Begun { control, id, dir, scribe, endpoints: job.endpoints(), agents };
-            Ok(Working { job, places, begun, smoke, tell: terms.tell })
+            Ok(Working { job, places, begun, smoke, tell: terms.tell, holder })
         }
         Err(error) => {
             places.close().await;

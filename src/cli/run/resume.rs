@@ -11,7 +11,8 @@ use super::repo;
 use crate::agent::installed;
 use crate::cli::state_dir;
 use crate::environment::docker::DockerEngine;
-use crate::environment::{KeptKind, local};
+use crate::environment::held::held_of;
+use crate::environment::{HeldKind, KeptKind, local};
 use crate::harbor::run_config::{self, HarborVersion, Planned, RunConfig, RunFlags, read_config, unsupported_beside};
 use crate::harbor::task::{Task, host_variable};
 use crate::harbor::write::config::{AgentConfig, JobConfig, TaskConfig};
@@ -427,8 +428,22 @@ async fn clear(again: Again, kind: Kind, terms: &Terms) -> Result<Plan, Refusal>
         Kind::Docker => {
             let refuse = |e: crate::environment::EnvError| Refusal::of(&e.to_string());
             let engine = DockerEngine::connect().await.map_err(refuse)?;
-            for thing in engine.kept(Some(&plan.id)).await.map_err(refuse)? {
-                if thing.kind != KeptKind::Image {
+            let kept = engine.kept(Some(&plan.id)).await.map_err(refuse)?;
+            let held = held_of(&kept, &[]);
+            let holding = held.iter().any(|h| h.kind == HeldKind::Container);
+            for held in &held {
+                (terms.tell)(&format!("the {} {} stays held (pilothouse held)", held.kind.word(), held.kept.name));
+            }
+            for thing in kept {
+                let stays = match thing.kind {
+                    KeptKind::Container => held.iter().any(|h| h.kept.id == thing.id),
+                    KeptKind::Network => match &thing.labels.trial {
+                        None => holding,
+                        own => held.iter().any(|h| h.kept.labels.trial == *own),
+                    },
+                    KeptKind::Image => true,
+                };
+                if !stays {
                     engine.remove_kept(&thing).await.map_err(refuse)?;
                     (terms.tell)(&format!("removed the {} {} that was left", thing.kind.word(), thing.name));
                 }

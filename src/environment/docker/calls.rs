@@ -38,6 +38,14 @@ pub(super) const PULL: Call = call("pull image", 180, "the registry or the netwo
 pub(super) const BUILD: Call = call("build image", 600, "raise build_timeout_sec, or build the image beforehand");
 pub(super) const CREATE: Call = call("create container", 60, BUSY);
 pub(super) const START: Call = call("start container", 90, BUSY);
+pub(super) const PAUSE: Call = call("pause container", 20, BUSY);
+pub(super) const UNPAUSE: Call = call("wake container", 20, BUSY);
+pub(super) const RENAME: Call = call("rename container", 20, BUSY);
+/// With its size, which the engine counts then.
+pub(super) const SIZE: Call = call("measure container", 60, BUSY);
+/// Bounded by the caller.
+pub(super) const COMMIT: Call = call("copy container to image", 1800, BUSY);
+pub(super) const NETWORK_CONNECT: Call = call("connect to network", 30, BUSY);
 pub(super) const INSPECT: Call = call("inspect container", 20, BUSY);
 pub(super) const LOGS: Call = call("read container log", 10, BUSY);
 pub(super) const KILL: Call = call("kill container", 15, BUSY);

@@ -11,7 +11,7 @@ use super::super::error::tidy;
 use super::super::subnet::Pool;
 use super::super::{
     Act, Caps, Command, Description, EnvError, Environment, Exclude, ExecEnd, Fetched, FileBytes, Labels, Life, Mount,
-    ProbeAnswer, Pty, PtyCommand, Role, Trouble, Upload, pack::Packed,
+    ProbeAnswer, Pty, PtyCommand, Role, SnapshotAsk, TakenAside, Trouble, Upload, pack::Packed,
 };
 use super::events::Seen;
 use super::images::BuildSpec;
@@ -363,7 +363,12 @@ impl DockerEnvironment {
         }
     }
 
-    fn forget(&self, id: Option<&str>) {
+    /// Another name than it would get if it were made.
+    pub(super) fn call_it(&mut self, name: &str) {
+        self.name = name.to_string();
+    }
+
+    pub(super) fn forget(&self, id: Option<&str>) {
         if let Some(id) = id {
             self.engine.inner.watch.end(id);
         }
@@ -443,6 +448,14 @@ impl Environment for DockerEnvironment {
 
     fn hand_over(&self) -> Act<'_, ()> {
         Box::pin(self.give())
+    }
+
+    fn hold(&self, since: crate::job::Stamp) -> Act<'_, TakenAside> {
+        Box::pin(self.hold_now(since))
+    }
+
+    fn snapshot<'a>(&'a self, ask: &'a SnapshotAsk) -> Act<'a, TakenAside> {
+        Box::pin(self.copy_now(ask))
     }
 
     fn stop(&self) -> Act<'_, ()> {

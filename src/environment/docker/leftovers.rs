@@ -37,6 +37,7 @@ impl DockerEngine {
                 created: found.created,
                 bytes: found.size_rw.and_then(|n| u64::try_from(n).ok()),
                 running: found.state == Some(ContainerSummaryStateEnum::RUNNING),
+                paused: found.state == Some(ContainerSummaryStateEnum::PAUSED),
             });
         }
 
@@ -51,6 +52,7 @@ impl DockerEngine {
                 created: created.map(|s| s.as_second()),
                 bytes: None,
                 running: false,
+                paused: false,
             });
         }
 
@@ -64,6 +66,7 @@ impl DockerEngine {
                 created: Some(found.created),
                 bytes: u64::try_from(found.size).ok(),
                 running: false,
+                paused: false,
             });
         }
         Ok(ours(listed, now))

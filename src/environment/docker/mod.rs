@@ -22,6 +22,7 @@ mod container;
 mod create;
 mod events;
 mod exec;
+mod held;
 mod hijack;
 mod images;
 mod leftovers;
@@ -32,6 +33,7 @@ mod transport;
 
 pub use address::{Address, parse_address};
 pub use container::{ContainerSpec, DockerEnvironment, ImageSource, NetworkChoice, PIDS_DEFAULT, proxy_variables};
+pub use held::HeldFacts;
 pub use images::{BuildSpec, ImageNews, Progress, Pulled};
 pub use logs::LogPiece;
 pub use networks::{Isolation, JobNetwork};

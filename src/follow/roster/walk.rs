@@ -132,7 +132,7 @@ impl Walk {
         let entries = open.list()?;
         match discover::kind_of(&open, &entries, true) {
             DirKind::Job => self.found(dir, found),
-            DirKind::Trial => {}
+            DirKind::Trial | DirKind::Classic | DirKind::ClassicTrial => {}
             DirKind::Neither => {
                 self.levels.insert(dir.clone(), (meta.mtime_nanos, depth));
                 if depth >= DEEP {

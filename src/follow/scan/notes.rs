@@ -1,6 +1,8 @@
 //! The journals of a job: what operators noted of it, in its directory or in the state dir.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use super::super::Out;
 use super::super::probe::{Counters, FileId};
@@ -51,6 +53,16 @@ impl Followed {
         for (path, message) in reading.problems {
             let message = format!("{message}; what was noted there does not count");
             self.remark(Problem { kind: ProblemKind::Note, path: path.into(), message: message.into() }, out);
+        }
+        for (name, n) in reading.notebook.regraded() {
+            // A result does not change when its verifier is run again: what lies beside it does.
+            if n != self.journal.sent.regrades(name)
+                && let Some(slot) = self.trials.get_mut(OsStr::new(&**name)).filter(|slot| slot.memory.done)
+            {
+                slot.memory.result = None;
+                slot.memory.due = Some(Instant::now());
+                self.active.insert(OsStr::new(&**name).to_os_string());
+            }
         }
         if reading.notebook != self.journal.sent {
             self.journal.sent = reading.notebook.clone();
