@@ -27,7 +27,7 @@
 //! | [`cli`] | one file per sub-command: arguments → domain → reporter or screen | everything |
 //!
 //! Dependencies run one way: `job ← {harbor, cast} ← follow ← app ← ui`, `harbor ← environment ←
-//! {agent, verifier} ← scheduler`, `{cast, environment} ← terminal ← agent`, `model ← agent`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
+//! {agent, verifier} ← scheduler`, `{cast, environment} ← terminal ← agent`, `model ← agent`, `{follow, environment} ← audit`, `harbor ← journal ← {triage, requeue}`, `{requeue, audit} ← supervise`, `job ← report`, and `cli` on top; nothing imports `cli`. `app` has
 //! no tokio, ratatui or I/O outside `app::runtime` (which alone of it looks into `tty` and `ui`),
 //! `app::alarm`, `app::notifier` and the workers. A test (`tests/edges.rs`) checks the edges.
 //!

@@ -2,8 +2,7 @@
 //! and is found again; and the alarm for jobs that are busy with what has a score already.
 //!
 //! The part with real Harbor needs `PILOTHOUSE_HARBOR_0_21` and `PILOTHOUSE_HARBOR_0_26`, Docker with the
-//! images of the recorded data, and python3. `PILOTHOUSE_SUPERVISE=long` watches more trials through all
-//! phases.
+//! images of the recorded data, and python3: a minute or more for each version, most of it waiting.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
 
 mod support;

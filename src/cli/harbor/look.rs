@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use super::start::behaviour;
 use crate::environment::docker::DockerEngine;
 use crate::harbor::run_config::HarborVersion;
+use crate::job::host::is_near;
 use crate::job::text::{clean, mask_secrets};
 use crate::requeue::source;
 use crate::supervise::clouds::{CLOUDS, Cloud, known as is_known};
@@ -119,9 +120,8 @@ fn listens(base: &str) -> Result<(), String> {
     let has_port = place.rsplit_once(':').is_some_and(|(_, p)| !p.is_empty() && p.chars().all(|c| c.is_ascii_digit()));
     let whole = if has_port { place.to_string() } else { format!("{place}:{port}") };
     let host = whole.rsplit_once(':').map_or("", |(host, _)| host);
-    let here = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
     let proxy = ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
-    if !here && proxy.iter().any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty())) {
+    if !is_near(host) && proxy.iter().any(|name| std::env::var_os(name).is_some_and(|v| !v.is_empty())) {
         // A proxy reaches it for us: nothing can be said by a look of our own.
         return Ok(());
     }
