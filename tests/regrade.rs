@@ -496,10 +496,10 @@ fn a_hostile_verifier_is_held_and_its_files_lead_nowhere() {
 #[test]
 fn a_snapshot_grades_again_without_processes_and_says_so() {
     let test = "cat /app/answer; if [ \"$GO\" = yes ]; then [ \"$(cat /app/answer)\" = 42 ] && r=1 || r=0
-  [ -e /proc/$(cat /app/pid)/stat ] && echo 'still there'; echo $r > /logs/verifier/reward.txt; exit; fi
+  pgrep -f 'sleep 65[4]' && echo 'still there'; echo $r > /logs/verifier/reward.txt; exit; fi
 echo 'curl: (6) Could not resolve host: mirror.example.org'; echo 'uvx: command not found'
 echo 0 > /logs/verifier/reward.txt";
-    let solve = "echo 42 > /app/answer; nohup sleep 654 >/dev/null 2>&1 & echo $! > /app/pid";
+    let solve = "echo 42 > /app/answer; nohup sleep 654 >/dev/null 2>&1 &";
     let yard = Yard::new().task("copy", solve, test, IMAGE).task("good", "true", PASS_INSIDE, IMAGE);
     let Some(stage) = Stage::new(yard) else { return };
     let said = stage.run(&["--no-hold", "--snapshot", "-n", "2"]);
