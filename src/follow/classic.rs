@@ -22,6 +22,9 @@ pub(super) use unfinished::Unfinished;
 /// Most of a `task.yaml` that is read.
 const YAML_CAP: u64 = 1 << 20;
 
+/// Limits of a task's agent and verifier by its own file, in seconds.
+type TaskLimits = (Option<f64>, Option<f64>);
+
 /// What is known of one run.
 #[derive(Debug, Default)]
 pub(super) struct Run {
@@ -51,7 +54,7 @@ pub(super) struct Run {
     /// Failed trials of which the log said nothing yet.
     unexplained: Mutex<BTreeSet<OsString>>,
     /// Limits of tasks by their own files.
-    limits: Mutex<HashMap<String, (Option<f64>, Option<f64>)>>,
+    limits: Mutex<HashMap<String, TaskLimits>>,
 }
 
 /// A directory in a run's.
@@ -266,7 +269,7 @@ impl Run {
         out
     }
 
-    fn task_file(&self, task: &str) -> (Option<f64>, Option<f64>) {
+    fn task_file(&self, task: &str) -> TaskLimits {
         let mut known = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(limits) = known.get(task) {
             return *limits;
