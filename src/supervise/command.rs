@@ -105,12 +105,7 @@ impl Command {
     pub fn secrets(&self) -> Vec<String> {
         let value = |pair: &str| pair.split_once('=').map(|(_, value)| value.to_string());
         let mut out: Vec<String> = self.values(&SECRETS).into_iter().filter_map(value).collect();
-        for word in &self.options {
-            if let Some((name, value)) = secret_pair(word) {
-                let _ = name;
-                out.push(value.to_string());
-            }
-        }
+        out.extend(self.options.iter().filter_map(|word| Some(secret_pair(word)?.1.to_string())));
         out
     }
 }
@@ -128,7 +123,6 @@ fn secret_pair(word: &str) -> Option<(&str, &str)> {
         false => (name, value),
     };
     let secret = is_sensitive_name(name.trim_start_matches('-')) && !value.is_empty() && template_name(value).is_none();
-    // JSON in a value has its own names.
     (secret && name != "--api-key-name").then_some((name, value))
 }
 

@@ -77,7 +77,7 @@ pub fn remarks(asked: &Asked, seen: &Seen) -> Vec<Remark> {
         ));
     }
     out.extend(seen.rerun.clone());
-    out.extend(consent(asked, seen));
+    out.extend(consent(asked));
     out.extend(places(asked));
     for worker in &asked.workers {
         out.extend(key(worker, seen));
@@ -95,7 +95,7 @@ pub fn remarks(asked: &Asked, seen: &Seen) -> Vec<Remark> {
 }
 
 /// Harbor asks before tasks may read variables of this host, and there is nobody to answer.
-fn consent(asked: &Asked, seen: &Seen) -> Option<Remark> {
+fn consent(asked: &Asked) -> Option<Remark> {
     if asked.yes || asked.not_here.is_some() {
         return None;
     }
@@ -106,7 +106,6 @@ fn consent(asked: &Asked, seen: &Seen) -> Option<Remark> {
         let all = steps.chain(config.environment.env.clone()).chain(config.solution_env.clone());
         names.extend(all.filter_map(|(_, value)| value.reads_host().map(str::to_string)));
     }
-    let _ = seen;
     let remedy = "add -y, which allows it";
     if !names.is_empty() {
         let shown = shorten(&names.iter().map(String::as_str).collect::<Vec<_>>());
