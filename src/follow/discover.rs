@@ -45,7 +45,7 @@ pub fn kind(path: &Path) -> io::Result<DirKind> {
 }
 
 /// What a directory without Harbor's files is to classic terminal-bench.
-fn classic_kind(path: &Path, dir: &Dir, entries: &[Entry]) -> DirKind {
+pub(super) fn classic_kind(path: &Path, dir: &Dir, entries: &[Entry]) -> DirKind {
     let of = |kind: EntryKind| entries.iter().filter(move |e| e.kind == kind).filter_map(|e| e.name.to_str());
     if place::is_run(of(EntryKind::File)) {
         return DirKind::Classic;

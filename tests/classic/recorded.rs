@@ -133,6 +133,22 @@ fn a_whole_directory_of_runs_is_attached_and_none_is_touched() {
 }
 
 #[test]
+fn they_stand_in_the_list_of_all_jobs() {
+    let Some(shared) = support::shared() else { return };
+    let (document, _) = json("jobs", &["--no-remember"], &[shared.join("data/public/classic")]);
+    let listed = document["jobs"].as_array().unwrap();
+    assert_eq!(listed.len(), RUNS.len(), "{document:#}");
+    for name in RUNS {
+        let told = index(name);
+        let trials: u64 = told[1].split(' ').next().unwrap().parse().unwrap();
+        let job = listed.iter().find(|job| job["dir"].as_str().unwrap().ends_with(name)).unwrap();
+        assert_eq!(job["progress"], serde_json::json!({"done": trials, "planned": trials}), "{name}");
+        assert_eq!(job["scores"]["raw"]["numerator"], told[2].parse::<u64>().unwrap(), "{name}");
+        assert_eq!((&job["state"], &job["figures"]), (&"finished".into(), &"trials".into()), "{name}");
+    }
+}
+
+#[test]
 fn runs_are_compared_task_by_task() {
     let (Some(a), Some(b)) = (run("nested-run-original"), run("older-schema")) else { return };
     let (document, code) = json("compare", &[], &[a, b]);

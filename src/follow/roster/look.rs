@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::super::discover::{self, DirKind};
 use super::super::owner::{self, Search};
 use super::super::probe::{self, Counters, FileId};
 use super::super::{Follower, Options, errno_words};
@@ -62,6 +63,8 @@ pub(super) struct Known {
     /// The job with its trials as they were when its own files were so.
     past: Option<Box<Past>>,
     rerun: Option<RerunLine>,
+    /// Of classic terminal-bench, once that is known.
+    classic: Option<bool>,
 }
 
 impl Known {
@@ -76,6 +79,7 @@ impl Known {
             trials: None,
             past: None,
             rerun: None,
+            classic: None,
         }
     }
 
@@ -140,6 +144,10 @@ impl Known {
                 return (Some(self.unreadable(look, &error)), 1);
             }
         };
+        let classic = || discover::kind(&self.dir).is_ok_and(|kind| kind == DirKind::Classic);
+        if *self.classic.get_or_insert_with(classic) {
+            return self.look_at_classic(&dir, look);
+        }
         let mut liveness = self.read(&dir, look);
         let owner = self.owner(&dir, look, &mut liveness);
         let now = Stamp::now();
@@ -173,6 +181,38 @@ impl Known {
             self.rerun = None;
         }
         entry.rerun.clone_from(&self.rerun);
+        if self.sent.as_ref() == Some(&entry) {
+            return (Some(None), cost);
+        }
+        self.sent = Some(entry.clone());
+        (Some(Some(entry)), cost)
+    }
+
+    /// A run of classic terminal-bench: its own files tell too little, so that its trials are read, once for as
+    /// long as its aggregate and its metadata stay as they are.
+    fn look_at_classic(&mut self, dir: &Dir, look: &Look<'_>) -> (Option<Option<Entry>>, u64) {
+        const NAMES: [&str; 3] = ["tb.lock", "run_metadata.json", "results.json"];
+        let now = Stamp::now();
+        let metas = NAMES.map(|name| dir.stat(name).ok());
+        let ids = metas.each_ref().map(|meta| meta.as_ref().map(FileId::from));
+        if ids == self.ids && self.sent.as_ref().is_some_and(|sent| !sent.is_open()) {
+            return (Some(None), NAMES.len() as u64);
+        }
+        let others = ["run.log", ""].map(|name| dir.stat(name).ok());
+        let written = metas.iter().chain(&others).flatten().map(|meta| meta.modified.min(now)).max();
+        let search = look.processes.recent().map(|census| census.search(&self.dir, look.local)).unwrap_or_default();
+        let liveness = Liveness {
+            last_write: written,
+            owner: search.owner.map(|owner| (owner.pid, owner.command)),
+            owner_search_conclusive: search.conclusive,
+            owner_left: search.left,
+            ..Liveness::default()
+        };
+        let Some((entry, cost)) = self.exact(look, &liveness, now) else { return (Some(None), NAMES.len() as u64) };
+        if !(entry.is_open() && look.may_follow) {
+            self.trials = None;
+        }
+        self.ids = ids;
         if self.sent.as_ref() == Some(&entry) {
             return (Some(None), cost);
         }

@@ -130,9 +130,13 @@ impl Walk {
             return Ok(());
         }
         let entries = open.list()?;
-        match discover::kind_of(&open, &entries, true) {
-            DirKind::Job => self.found(dir, found),
-            DirKind::Trial | DirKind::Classic | DirKind::ClassicTrial => {}
+        let kind = match discover::kind_of(&open, &entries, true) {
+            DirKind::Neither => discover::classic_kind(&dir, &open, &entries),
+            kind => kind,
+        };
+        match kind {
+            DirKind::Job | DirKind::Classic => self.found(dir, found),
+            DirKind::Trial | DirKind::ClassicTrial => {}
             DirKind::Neither => {
                 self.levels.insert(dir.clone(), (meta.mtime_nanos, depth));
                 if depth >= DEEP {

@@ -6,7 +6,7 @@ use super::types::*;
 use crate::job::text::clean;
 
 /// Who can do it.
-pub const WAY: &str = "run it with harbor itself";
+pub const WAY: &str = "run it with pilothouse harbor run";
 
 /// Agents that pilothouse has.
 const AGENTS: [&str; 5] = ["oracle", "nop", "scripted", "terminus-2", "pilothouse-terminus"];
