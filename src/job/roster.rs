@@ -180,16 +180,6 @@ impl Entry {
             _ => None,
         }
     }
-
-    /// The word of its state, for lists: `stopped early` and `stale` say more there than the words of one
-    /// job's screen.
-    pub fn state_word(&self) -> &'static str {
-        match self.state.kind {
-            StateKind::Interrupted => "stopped early",
-            StateKind::Dead => "stale",
-            kind => kind.word(),
-        }
-    }
 }
 
 /// What became of a directory that is looked through.
@@ -487,7 +477,7 @@ impl Term {
             }
             None => has("none"),
         };
-        let state = || has(entry.state_word()) || has(entry.state.kind.word());
+        let state = || has(entry.state.kind.word());
         match self.field {
             Some(Field::State) => state(),
             Some(Field::Agent) => any(&entry.agents),
@@ -525,20 +515,10 @@ mod tests {
     }
 
     #[test]
-    fn filters_know_states_by_both_words() {
-        let stale = entry("old", StateKind::Dead);
-        let hits = |text: &str| Filter::parse(text).unwrap().matches(&stale, true);
-        for text in [
-            "",
-            "old",
-            "state:stale",
-            "state:dead",
-            "model:big_27b",
-            "!state:running",
-            "marked",
-            "owner:none",
-            "model:",
-        ] {
+    fn filters_know_fields() {
+        let dead = entry("old", StateKind::Dead);
+        let hits = |text: &str| Filter::parse(text).unwrap().matches(&dead, true);
+        for text in ["", "old", "state:dead", "model:big_27b", "!state:running", "marked", "owner:none", "model:"] {
             assert!(hits(text), "{text}");
         }
         for text in ["new", "state:running", "!old", "!marked", "owner:harbor"] {
@@ -546,7 +526,7 @@ mod tests {
         }
         assert!(Filter::parse("colour:red").is_err());
         let early = entry("early", StateKind::Interrupted);
-        assert!(Filter::parse("state:stopped_early").unwrap().matches(&early, false));
+        assert!(Filter::parse("state:interrupted").unwrap().matches(&early, false));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | key | what |
 //! |---|---|
 //! | `roots[]` | `path`, `state` (`read`, `gone`, `failed`, `silent`: it does not answer), `why` in words or null, `file_system`, `jobs` found in it, `left_out` in words or null |
-//! | `jobs[]` | in the order asked for: `dir`, `root`, `job_name`, `job_id`, `layout`, `harness`, `state` (`running`, `finished`, `stopped early`, `stale`, `reading`, `unreachable`), `state_evidence`, `state_inferred`, `last_write` (UTC) and `age_s` of it, `created`, `agents`, `models`, `datasets` |
+//! | `jobs[]` | in the order asked for: `dir`, `root`, `job_name`, `job_id`, `layout`, `harness`, `state` (`running`, `finished`, `interrupted`, `dead`, `reading`, `unreachable`), `state_evidence`, `state_inferred`, `last_write` (UTC) and `age_s` of it, `created`, `agents`, `models`, `datasets` |
 //! | … `progress` | `done` (trials that ended), `planned`; null is unknown |
 //! | … `scores` | `raw` and `graded`: `numerator`, `denominator`, `value` (null for denominator 0 or unknown); null when no file says them |
 //! | … `figures` | `trials`: read from the trials; `result`: as the job's own result.json says; `result, at least`: which leaves out rewards of some trials that ended with an exception |
@@ -75,7 +75,7 @@ impl Report<'_> {
         for e in self.list {
             rows.push([
                 if e.rerun.is_some() { "!".to_string() } else { String::new() },
-                format!("{}{}", e.state_word(), if e.state.inferred { "~" } else { "" }),
+                format!("{}{}", e.state.kind.word(), if e.state.inferred { "~" } else { "" }),
                 format!("{}/{}{}", count(e.done), count(e.planned), if e.is_doubtful() { "~" } else { "" }),
                 e.score.zip(e.planned).map_or("-".to_string(), |(s, planned)| share(s.passed, planned)),
                 e.score.map_or("-".to_string(), |s| {
@@ -177,7 +177,7 @@ impl Report<'_> {
             "job_id": e.id.as_ref().map(|id| line(id)),
             "layout": e.layout.word(),
             "harness": e.harness.word(),
-            "state": e.state_word(),
+            "state": e.state.kind.word(),
             "state_evidence": line(&e.state.evidence),
             "state_inferred": e.state.inferred,
             "last_write": e.last_write.map(|at| at.to_string()),

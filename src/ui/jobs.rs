@@ -14,7 +14,7 @@ use crate::job::{Stamp, StateKind, time};
 
 /// Roots that are told above the list for what is wrong with them.
 const WRONG: usize = 3;
-/// Room of a state: `◼ stopped early~`.
+/// Room of a state: `◼ unreachable~`.
 const STATE: usize = 16;
 
 /// Draws the list.
@@ -93,7 +93,7 @@ fn detail(model: &Model, pen: Pen, columns: usize) -> Vec<Line<'static>> {
         }
         let named = if entry.label() == *entry.name { String::new() } else { format!("  (job name {})", entry.name) };
         lines.push((format!("{}{named}", entry.dir.display()), pen.text()));
-        lines.push((format!("{}: {}", entry.state_word(), entry.state.evidence), pen.dim()));
+        lines.push((format!("{}: {}", entry.state.kind.word(), entry.state.evidence), pen.dim()));
         let facts = [entry.agents.join("+"), entry.models.join("+"), entry.datasets.join("+")];
         let facts: Vec<&str> = facts.iter().map(String::as_str).filter(|f| !f.is_empty()).collect();
         if !facts.is_empty() {
@@ -222,7 +222,7 @@ impl Columns {
         let inferred = if entry.state.inferred { "~" } else { "" };
         let word = match &entry.rerun {
             Some(rerun) => format!("! {} run again", rerun.begun),
-            None => format!("{}{inferred}", entry.state_word()),
+            None => format!("{}{inferred}", entry.state.kind.word()),
         };
         let age = entry.last_write.map_or(pen.unknown().to_string(), |at| ago(time::age(at, model.now).as_secs()));
         let facts = [entry.agents.join("+"), entry.models.join("+"), entry.datasets.join("+")];

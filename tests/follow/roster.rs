@@ -117,8 +117,8 @@ fn every_job_says_how_it_stands() {
         (&runs["state"], &runs["owner"]["pid"], &runs["owner"]["harness"]),
         (&"running".into(), &pid.into(), &"harbor".into())
     );
-    assert_eq!(of(&said, "stale")["state"], "stale", "{said:#}");
-    assert_eq!(of(&said, "early")["state"], "stopped early", "{said:#}");
+    assert_eq!(of(&said, "stale")["state"], "dead", "{said:#}");
+    assert_eq!(of(&said, "early")["state"], "interrupted", "{said:#}");
     assert!(of(&said, "stale")["age_s"].as_u64().unwrap() >= 4990);
     assert_eq!(said["attention"][0]["kind"], "dead");
     assert_eq!((said["attention"].as_array().unwrap().len(), code), (1, Some(1)));
@@ -130,7 +130,7 @@ fn every_job_says_how_it_stands() {
     assert_eq!(names, ["done", "one"]);
     let plain = pilothouse(&["jobs"], &state);
     let plain = String::from_utf8(plain.stdout).unwrap();
-    assert!(plain.contains("2/4 50.0 %") && plain.contains("2/3 66.7 %") && plain.contains("stopped early"), "{plain}");
+    assert!(plain.contains("2/4 50.0 %") && plain.contains("2/3 66.7 %") && plain.contains("interrupted"), "{plain}");
     // Forgotten, they are not looked through any more, and nothing of them was touched.
     let out = pilothouse(&["jobs", "--forget", root.to_str().unwrap(), "--json"], &state);
     assert_eq!(document(&out)["forgotten"].as_array().unwrap().len(), 1);
