@@ -48,7 +48,7 @@ pub fn pilothouse(yard: &Yard, args: &[&str], env: &[(&str, &str)]) -> Output {
     let text = |name: &str| yard.temp.path().join(name).to_str().unwrap().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
     command.args(["run", "--headless", "-p", &text("tasks"), "--jobs-dir", &text("jobs"), "--job-name", "job"]);
-    command.args(["-n", "12", "--no-preflight"]).args(args);
+    command.args(["-n", "12", "--no-preflight", "--no-hold"]).args(args);
     command.env("XDG_CONFIG_HOME", text("config")).env("PILOTHOUSE_STATE_DIR", text("state"));
     for name in ["FAKE_KEY", "OPENAI_API_KEY", "MSWEA_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"] {
         command.env_remove(name);

@@ -72,7 +72,7 @@ pub struct Jobs {
     told: HashSet<PathBuf>,
     built: Option<(u64, u64, bool)>,
     built_at: Option<Stamp>,
-    remembered: Option<Memory>,
+    pub(super) remembered: Option<Memory>,
 }
 
 impl Jobs {

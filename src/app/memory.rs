@@ -82,8 +82,11 @@ pub fn of(model: &Model) -> Memory {
             _ => String::new(),
         };
         let list = ListMemory { filter, marks, ..ListMemory::default() };
-        if list != ListMemory::default() || before.is_some() {
-            memory.trials.insert(key_of(job), list);
+        let key = key_of(job);
+        // What was kept a moment ago has to be told that it is nothing any more.
+        let told = model.jobs.remembered.as_ref().is_some_and(|m| m.trials.contains_key(&key));
+        if list != ListMemory::default() || before.is_some() || told {
+            memory.trials.insert(key, list);
         }
     }
     memory

@@ -64,7 +64,7 @@ fn every_view_survives_every_size() {
         ("5", "5 Warnings"),
         ("6", "6 Jobs"),
         ("3", "3 Errors"),
-        ("1?", "this help"),
+        ("1?", "any other key closes"),
         (":", "Enter runs"),
         ("f", "filter by"),
         ("o", "sort by"),

@@ -236,7 +236,7 @@ pub fn said(model: &mut Model, job: JobKey, batch: u64, said: Result<Said, Strin
             }
             let told = model.ledger.places.insert(job, (said.path.clone(), said.instead.clone()));
             if let Some(why) = said.instead.filter(|why| told.is_none_or(|(_, before)| before.as_ref() != Some(why))) {
-                notice(model, format!("written to {}: {why}", said.path.display()));
+                notice(model, format!("{why}: written to {}", said.path.display()));
             }
         }
         Err(why) => {
