@@ -6,9 +6,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 mod files;
+mod wishes;
 
 use self::files::{find_casts, open_file, open_player, runs, trajectory_beside};
-use super::inbox::{Asker, Inbox, Put, Wish, inbox};
+use self::wishes::Awaited;
+use super::inbox::{Asker, Inbox, Put, Wish as _, inbox};
 use super::replay::{Picture, Reply, Request, Source};
 use crate::cast::{self, Player, Screen, SearchStep, Target, Work, episodes};
 use crate::harbor::trajectory::{Source as StepSource, StepPlace, TrajectoryIndex};
@@ -56,61 +58,6 @@ pub fn spawn(reply: impl FnMut(Reply) -> bool + Send + 'static) -> Handle {
         tracing::error!(%error, "no thread for the player");
     }
     Handle { requests }
-}
-
-impl Wish for Request {
-    const MOST: usize = 64;
-
-    /// Keys that are held down become one wish; so only what differs from key to key can fill an inbox.
-    fn join(self, waiting: &mut Vec<Request>) {
-        if !self.may_go() {
-            waiting.clear();
-        }
-        let needless = |last: &Request| {
-            matches!(
-                (last, &self),
-                (Request::Skip(_) | Request::Percent(_), Request::Percent(_))
-                    | (Request::Skip(_) | Request::Percent(_) | Request::End, Request::End)
-                    | (Request::Search(_) | Request::Match(_), Request::Search(_))
-                    | (Request::Match(_), Request::Match(_))
-            )
-        };
-        while waiting.pop_if(|last| needless(last)).is_some() {}
-        match (waiting.last_mut(), &self) {
-            // Of different directions they are two: the first may stop at an end.
-            (Some(Request::Skip(a)), Request::Skip(b)) if a.is_sign_negative() == b.is_sign_negative() => *a += b,
-            (Some(Request::Step(a)), Request::Step(b)) if a.is_negative() == b.is_negative() => {
-                *a = a.saturating_add(*b);
-            }
-            _ => waiting.push(self),
-        }
-    }
-
-    fn may_go(&self) -> bool {
-        !matches!(self, Request::Open(_) | Request::Pane { .. } | Request::Close)
-    }
-}
-
-/// A pane whose recording is not there yet.
-struct Awaited {
-    serial: u64,
-    dir: PathBuf,
-    episode: Option<usize>,
-    looked: Instant,
-}
-
-impl Awaited {
-    /// The recording, once there is one; nothing to wait for when the trial has ended.
-    fn look(self) -> Result<Session, (Option<Awaited>, String)> {
-        let source = Source { path: self.dir.clone(), title: String::new(), episode: self.episode, moment: None };
-        match Session::open(source, Some(self.serial)) {
-            Ok(session) => Ok(session),
-            Err(why) => {
-                let again = runs(&self.dir).then(|| Awaited { looked: Instant::now(), ..self });
-                Err((again, why))
-            }
-        }
-    }
 }
 
 fn run(inbox: &Inbox<Request>, mut reply: impl FnMut(Reply) -> bool) {

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_line_of_escapes_is_told_safely() {
         let (escape, bell) = (char::from(27_u8), char::from(7_u8));
-        let line = format!("{escape}[31mE: Failed to fetch http://deb.debian.org/x{escape}]0;evil{bell}\n");
+        let line = format!("{escape}[31mE: Failed to fetch http://mirror.example/x{escape}]0;evil{bell}\n");
         let told = of(rewards(0.0), &line).unwrap();
         assert!(told.contains("Failed to fetch") && !told.contains(escape), "{told:?}");
     }
