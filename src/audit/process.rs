@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
+use crate::job::process::ProcessStat;
 use crate::job::{Stamp, time};
 
 /// Bytes of a command line that are looked at.
@@ -99,12 +100,8 @@ pub fn all() -> Vec<u32> {
 
 /// Start in clock ticks since boot. None for a process that is gone, or dead and only not collected.
 pub fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    (!matches!(state, "Z" | "X")).then(|| fields.nth(18)?.parse().ok()).flatten()
+    let stat = ProcessStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    (!stat.dead).then_some(stat.started)
 }
 
 /// The wall-clock time of a number of ticks since boot.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::told;
 use crate::harbor::dir::Dir;
 use crate::harbor::write::lease::{self, Observer, Process, Reading, Standing};
+use crate::job::process::ProcessStat;
 use crate::job::{Stray, text};
 
 /// The logs that a harness keeps open: Harbor's, and classic terminal-bench's.
@@ -208,12 +209,9 @@ fn writes(pid: u32, descriptor: &str) -> bool {
     flags.and_then(|f| u32::from_str_radix(f.trim(), 8).ok()).is_some_and(|f| f & 0o3 != 0)
 }
 
-/// Field 22 of `/proc/<pid>/stat`; the command name before it may hold spaces and brackets.
+/// When it started, in clock ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(19)?.parse().ok()
+    Some(ProcessStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?.started)
 }
 
 /// False where other users' processes are hidden from this one altogether (`hidepid`).

@@ -15,6 +15,7 @@ pub mod outcome;
 mod overlay;
 pub mod phase;
 pub mod policy;
+pub mod process;
 pub mod regrade;
 pub mod rerun;
 pub mod roster;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::follow::owner::Census;
+use crate::job::process::ProcessStat;
 
 /// The job dir whose `job.log` a process of the group of `leader` holds open for writing.
 pub fn of_group(leader: u32) -> Option<PathBuf> {
@@ -13,12 +14,9 @@ pub fn of_group(leader: u32) -> Option<PathBuf> {
     dir.map(|(dir, _)| dir.to_path_buf())
 }
 
-/// Field 5 of `/proc/<pid>/stat`: its process group.
 fn group(pid: u32) -> Option<u32> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(2)?.parse().ok()
+    let stat = ProcessStat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)?;
+    u32::try_from(stat.group).ok()
 }
 
 /// Whether a job dir was written since a time: what ended too fast to be seen at work.

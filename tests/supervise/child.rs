@@ -55,7 +55,9 @@ fn words_are_passed_on_untouched_and_the_child_stands_alone() {
     let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
     let (group, session, terminal) = (fields[2], fields[3], fields[4]);
     assert_eq!(group, place.child().to_string());
-    let ours = rustix::process::getsid(None).unwrap().as_raw_nonzero().to_string();
+    // As the kernel writes it: 0 where our own session began outside this PID namespace.
+    let us = fs::read_to_string("/proc/self/stat").unwrap();
+    let ours = us.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap();
     assert!(session != ours && session != group && terminal == "0", "{stat}");
     // Its job dir holds what it wrote itself, and nothing of ours.
     let mut names: Vec<String> =

@@ -86,8 +86,23 @@ fn give_up_terminal(log: Option<File>) {
 
 /// Whether a shell with job control waits for this process: it gave it a process group of its own.
 fn has_a_shell() -> bool {
-    let me = rustix::process::getpid();
-    rustix::process::getpgrp() == me && rustix::process::getsid(None).is_ok_and(|session| session != me)
+    let me = Pid::as_raw(Some(rustix::process::getpid()));
+    own_group_and_session().is_some_and(|(group, session)| group == me && session != me)
+}
+
+/// Process group and session of this process; 0 for one that belongs to another PID namespace, which the
+/// system calls of the crate take for impossible.
+#[cfg(target_os = "linux")]
+pub fn own_group_and_session() -> Option<(i32, i32)> {
+    let stat = crate::job::process::ProcessStat::parse(&std::fs::read("/proc/self/stat").ok()?)?;
+    Some((stat.group, stat.session))
+}
+
+/// Process group and session of this process.
+#[cfg(not(target_os = "linux"))]
+pub fn own_group_and_session() -> Option<(i32, i32)> {
+    let session = rustix::process::getsid(None).ok()?;
+    Some((Pid::as_raw(Some(rustix::process::getpgrp())), Pid::as_raw(Some(session))))
 }
 
 /// Goes into the background where a shell with job control waits for this process.

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
+use super::detach::own_group_and_session;
 use super::owner::{self, Ended, Owner, Terms};
 use super::prepare::{Prepared, Refusal};
 use super::tasks::Invalid;
@@ -156,7 +157,8 @@ impl Ears {
 /// Whether this process group has the terminal: a key there reaches it.
 fn in_the_foreground() -> bool {
     let tty = std::fs::File::open("/dev/tty");
-    tty.is_ok_and(|tty| rustix::termios::tcgetpgrp(&tty).is_ok_and(|group| group == rustix::process::getpgrp()))
+    let its = tty.ok().and_then(|tty| rustix::termios::tcgetpgrp(&tty).ok());
+    its.is_some_and(|group| own_group_and_session().is_some_and(|(ours, _)| ours == group.as_raw_pid()))
 }
 
 /// Takes a Ctrl-Z in, and does nothing about it.

@@ -5,6 +5,7 @@ use std::fs;
 use rustix::process::{Pid, Signal};
 
 use super::MARK;
+use crate::job::process::ProcessStat;
 
 /// Kills a process group.
 pub(super) fn kill_group(id: i32) {
@@ -42,13 +43,8 @@ pub(super) fn of_session(session: i32) -> Vec<Pid> {
     let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let fits = |id: &i32| {
-        let stat = fs::read(format!("/proc/{id}/stat")).unwrap_or_default();
-        let stat = String::from_utf8_lossy(&stat);
-        // The name before the bracket may hold anything.
-        let mut fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace()).into_iter().flatten();
-        let state = fields.next().unwrap_or("X");
-        // Then parent, group, session.
-        !matches!(state, "Z" | "X") && fields.nth(2).and_then(|n| n.parse().ok()) == Some(session)
+        let stat = ProcessStat::parse(&fs::read(format!("/proc/{id}/stat")).unwrap_or_default());
+        stat.is_some_and(|stat| !stat.dead && stat.session == session)
     };
     numbers.filter(|id| *id > 1).filter(fits).filter_map(Pid::from_raw).collect()
 }
