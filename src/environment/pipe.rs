@@ -14,7 +14,7 @@ const PIECES: usize = 8;
 /// A bounded pipe: the writer for a blocking thread, the receiver for either side.
 pub(super) fn pipe() -> (PipeWriter, mpsc::Receiver<io::Result<Bytes>>) {
     let (tx, rx) = mpsc::channel(PIECES);
-    (PipeWriter { tx, piece: Vec::with_capacity(PIECE) }, rx)
+    (PipeWriter { tx, piece: Vec::new(), sent: false }, rx)
 }
 
 /// A sender whose other end is read by a blocking thread.
@@ -23,13 +23,32 @@ pub(super) fn feed() -> (mpsc::Sender<io::Result<Bytes>>, PipeReader) {
     (tx, PipeReader { rx, piece: Bytes::new() })
 }
 
-/// The writing end. Its last piece goes out by `flush`.
+/// The writing end. Its last piece goes out by `flush`, or is given back by [`PipeWriter::finish`].
 pub(super) struct PipeWriter {
     tx: mpsc::Sender<io::Result<Bytes>>,
     piece: Vec<u8>,
+    sent: bool,
 }
 
 impl PipeWriter {
+    /// True as long as nothing was written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.piece.is_empty() && !self.sent
+    }
+
+    /// True once a piece is on its way.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.sent
+    }
+
+    /// The end. What fits in one piece did not go out, and is given back whole.
+    pub(super) fn finish(mut self) -> io::Result<Option<Bytes>> {
+        if self.sent {
+            return self.flush().map(|()| None);
+        }
+        Ok(Some(Bytes::from(std::mem::take(&mut self.piece))))
+    }
+
     /// Ends the stream with an error, so that the receiver does not take half an archive for whole.
     pub(super) fn fail(&self, error: io::Error) {
         let _ = self.tx.blocking_send(Err(error));
@@ -49,6 +68,7 @@ impl Write for PipeWriter {
         if self.piece.is_empty() {
             return Ok(());
         }
+        self.sent = true;
         let piece = Bytes::from(std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE)));
         self.tx.blocking_send(Ok(piece)).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))
     }

@@ -25,7 +25,7 @@ pub use config::{
 pub use digest::Digests;
 pub use env::{EnvTemplate, EnvTemplates, MissingVariable, host_variable, lay_over, resolve_all};
 pub use glob::{BadPattern, Glob};
-pub use list::{Listed, Selection, SelectionProblem, list};
+pub use list::{Candidate, Listed, Selection, SelectionProblem, list};
 pub use network::Network;
 pub use rewards::{MinReward, RewardStrategy, Rewards};
 
@@ -186,6 +186,8 @@ pub struct Task {
     pub steps: Vec<TaskStep>,
     /// Whether there is an `environment/Dockerfile`.
     pub dockerfile: bool,
+    /// Whether `environment/` holds anything at all.
+    pub environment_files: bool,
     /// Keys that nobody knows (Harbor ignores them, typos among them) and other oddities.
     pub notes: Vec<String>,
     /// What keeps pilothouse from running it.
@@ -229,6 +231,8 @@ impl Task {
             config.runs().map(|step| files_of(&tree, &config, step, verified)).collect::<Result<Vec<_>, _>>()?;
         let in_environment = |name: &str| tree.find(&format!("environment/{name}"), Kind::File);
         let dockerfile = in_environment("Dockerfile")?.is_some();
+        let environment_files = environment.is_some()
+            && std::fs::read_dir(tree.root.join("environment")).is_ok_and(|mut entries| entries.next().is_some());
         let mut unsupported = Vec::new();
         if in_environment("docker-compose.yaml")?.is_some() {
             unsupported.push(Unsupported::ComposeFile);
@@ -241,7 +245,7 @@ impl Task {
         unsupported.extend(digest::harbor_ignore(&tree)?.map(Unsupported::HarborIgnore));
         let own = || tree.root.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let name = config.package.as_ref().map_or_else(own, |p| p.name.clone());
-        Ok(Task { dir: tree.root, name, config, steps, dockerfile, notes, unsupported })
+        Ok(Task { dir: tree.root, name, config, steps, dockerfile, environment_files, notes, unsupported })
     }
 
     /// A text of the task, UTF-8, of at most `cap` bytes; None where there is none.

@@ -409,6 +409,7 @@ impl Job {
             pauses,
             lost,
             holder,
+            rooms: std::sync::OnceLock::new(),
         };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {

@@ -65,7 +65,7 @@ impl Attempt {
         self.desk.tell(|work| work.doing = Doing::Setup);
         part.agent_execution = begun();
         part.agent_result = Some(AgentResult::default());
-        let logs = self.agent_logs().await.map_err(os_error(what))?;
+        let logs = self.rooms().await.map_err(os_error(what))?.agent;
         let instruction = planned.instruction(step);
         let env = given(&config.agent.env, what)?;
         let stage = Stage {
@@ -169,8 +169,7 @@ impl Attempt {
         let planned = Arc::clone(&self.planned);
         let (task, config) = (&*planned.task, &planned.config);
         let (verifier, what) = (&config.verifier, "Verifier execution");
-        let logs = self.disk.work(|folder| folder.folder().sub("verifier").map(Arc::new)).await;
-        let logs = logs.map_err(os_error(what))?;
+        let logs = self.rooms().await.map_err(os_error(what))?.verifier;
         let base = verifier.override_timeout_sec.filter(|s| *s > 0.0);
         let base = base.unwrap_or_else(|| task.config.verifier_timeout(task.spec(step)));
         let (own, general) = (config.verifier_timeout_multiplier, config.timeout_multiplier);
@@ -288,9 +287,8 @@ impl Attempt {
         }
         let own = spec.map(|s| s.artifacts.clone()).unwrap_or_default();
         let wanted = Wanted::of(planned.artifacts.iter().cloned().chain(own));
-        let folder = self.disk.work(|folder| folder.folder().sub("artifacts").map(Arc::new)).await;
-        let done = match folder {
-            Ok(folder) => collect(environment, wanted, planned, folder).await,
+        let done = match self.rooms().await {
+            Ok(rooms) => collect(environment, wanted, planned, rooms.artifacts).await,
             Err(e) => Err(e),
         };
         match done {

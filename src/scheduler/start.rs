@@ -1,6 +1,5 @@
 //! The beginning of a trial in its environment: start, files beside the image, health.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -30,18 +29,12 @@ pub(super) async fn start(environment: &dyn Environment, planned: &PlannedTrial)
     let failed = runtime_error("the environment's start");
     environment.start().await.map_err(&failed)?;
     let task = &planned.task;
-    let files = task.dir.join("environment");
-    if task.config.environment.docker_image.is_none() || task.dockerfile || !has_entries(files.clone()).await {
+    if task.config.environment.docker_image.is_none() || task.dockerfile || !task.environment_files {
         return Ok(());
     }
     let workdir = workdir(environment, planned).await.map_err(&failed)?;
-    environment.upload(Upload::Dir(files), &workdir).await.map_err(&failed)?;
+    environment.upload(Upload::Dir(task.dir.join("environment")), &workdir).await.map_err(&failed)?;
     Ok(())
-}
-
-async fn has_entries(dir: PathBuf) -> bool {
-    let some = move || std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
-    tokio::task::spawn_blocking(some).await.unwrap_or(false)
 }
 
 /// Checks until it is healthy. Failures in the start period do not count.

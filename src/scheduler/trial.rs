@@ -1,7 +1,7 @@
 //! One attempt at a trial: environment, agent, artifacts, verifier, teardown; and its result.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde_json::json;
@@ -24,7 +24,7 @@ use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
     AgentInfo, ModelInfo, StepResult, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
 };
-use crate::harbor::write::{Folder, Scrub, ids};
+use crate::harbor::write::{Folder, Scrub, WriteError, ids};
 use crate::job::Stamp;
 use crate::model::endpoint::Endpoint;
 
@@ -123,6 +123,23 @@ pub(super) struct Attempt {
     pub lost: Vec<Lost>,
     /// Holds its container, should the verifier's answer not be to be trusted.
     pub holder: Option<Arc<Holder>>,
+    /// The directories of its phases, once they are made.
+    pub rooms: OnceLock<Rooms>,
+}
+
+/// The directories of a trial's phases, open.
+#[derive(Clone)]
+pub(super) struct Rooms {
+    pub agent: Arc<Folder>,
+    pub verifier: Arc<Folder>,
+    pub artifacts: Arc<Folder>,
+}
+
+impl Rooms {
+    fn open(trial: &Folder) -> Result<Rooms, WriteError> {
+        let open = |name: &str| trial.sub(name).map(Arc::new);
+        Ok(Rooms { agent: open("agent")?, verifier: open("verifier")?, artifacts: open("artifacts")? })
+    }
 }
 
 /// What is known of an attempt so far.
@@ -239,10 +256,15 @@ impl Attempt {
         let during = "the environment's start";
         let made = self.disk.work(|folder| {
             let folder = folder.folder();
-            let kept = folder.sub("artifacts").and_then(|a| a.make("logs", 0o755)?.make("artifacts", 0o755))?;
-            Ok((folder.path().to_path_buf(), kept.path().to_path_buf()))
+            let rooms = Rooms::open(folder)?;
+            let kept = rooms.artifacts.make("logs", 0o755)?.make("artifacts", 0o755)?;
+            Ok((folder.path().to_path_buf(), kept.path().to_path_buf(), rooms))
         });
-        let (at, kept) = made.await.map_err(os_error(during))?;
+        let (at, kept, rooms) = made.await.map_err(os_error(during))?;
+        if !self.stepwise() {
+            // Those of steps are other ones for each step.
+            let _ = self.rooms.set(rooms);
+        }
         let mount = |host: PathBuf, inside: &str| Mount { host, inside: inside.to_string(), read_only: false };
         let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let at = whole(at);
@@ -287,7 +309,7 @@ impl Attempt {
             let limit = Limit { seconds: None, kind: "HealthcheckError", what: "Healthcheck" };
             phase(&mut self.cancel, limit, healthy(&**environment, check, None)).await?;
         }
-        let logs = self.agent_logs().await.map_err(os_error("the agent's setup"))?;
+        let logs = self.rooms().await.map_err(os_error("the agent's setup"))?.agent;
         let agent = Arc::clone(&self.agent);
         let instruction = planned.instruction(step);
         let own = given(&config.agent.env, "the agent's setup")?;
@@ -327,9 +349,12 @@ impl Attempt {
         Ok(())
     }
 
-    /// The trial's `agent/`.
-    pub(super) async fn agent_logs(&self) -> Result<Arc<Folder>, crate::harbor::write::WriteError> {
-        self.disk.work(|folder| folder.folder().sub("agent").map(Arc::new)).await
+    /// The trial's `agent/`, `verifier/` and `artifacts/` as they are now.
+    pub(super) async fn rooms(&self) -> Result<Rooms, WriteError> {
+        match self.rooms.get() {
+            Some(rooms) => Ok(rooms.clone()),
+            None => self.disk.work(|folder| Rooms::open(folder.folder())).await,
+        }
     }
 
     fn result(&self, sheet: Sheet, started: Stamp) -> TrialResult {

@@ -1,9 +1,12 @@
 //! The Docker environment, where an engine answers.
 
 use std::collections::HashMap;
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -11,7 +14,7 @@ use bollard::Docker;
 use bollard::models::{ContainerCreateBody, NetworkCreateRequest};
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions, KillContainerOptions,
-    RemoveContainerOptionsBuilder, StartContainerOptions,
+    ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
 };
 use futures_util::StreamExt;
 use pilothouse::environment::docker::{
@@ -314,33 +317,80 @@ fn the_memory_limit_kills_a_command_and_is_seen_while_the_container_lives() {
 struct Cutter {
     path: PathBuf,
     open: Arc<Mutex<Vec<UnixStream>>>,
+    /// The answer to the next creation of a container is lost with its connection.
+    loses: Arc<AtomicBool>,
+}
+
+/// Passes on what one side says; `seen` is shown every piece, and may end it.
+fn pass_on(mut from: UnixStream, mut to: UnixStream, mut seen: impl FnMut(&[u8]) -> bool) {
+    let mut piece = [0; 8192];
+    while let Ok(n @ 1..) = from.read(&mut piece) {
+        if !seen(&piece[..n]) {
+            let _ = from.shutdown(Shutdown::Both);
+            let _ = to.shutdown(Shutdown::Both);
+            return;
+        }
+        if to.write_all(&piece[..n]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Write);
 }
 
 impl Cutter {
     fn before(engine: &str, at: PathBuf) -> Cutter {
         let listener = UnixListener::bind(&at).unwrap();
         let open = Arc::new(Mutex::new(Vec::new()));
-        let (kept, engine) = (Arc::clone(&open), engine.to_string());
+        let loses = Arc::new(AtomicBool::new(false));
+        let (kept, engine, losing) = (Arc::clone(&open), engine.to_string(), Arc::clone(&loses));
         std::thread::spawn(move || {
             for from in listener.incoming().flatten() {
                 let to = UnixStream::connect(&engine).unwrap();
                 kept.lock().unwrap().extend([from.try_clone().unwrap(), to.try_clone().unwrap()]);
-                for (mut a, mut b) in [(from.try_clone().unwrap(), to.try_clone().unwrap()), (to, from)] {
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut a, &mut b);
-                        let _ = b.shutdown(std::net::Shutdown::Write);
+                let doomed = Arc::new(AtomicBool::new(false));
+                let (a, b) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                let (dooms, losing) = (Arc::clone(&doomed), Arc::clone(&losing));
+                std::thread::spawn(move || {
+                    pass_on(a, b, |piece| {
+                        let creates = piece.windows(18).any(|w| w == b"/containers/create");
+                        if creates && losing.swap(false, Ordering::SeqCst) {
+                            dooms.store(true, Ordering::SeqCst);
+                        }
+                        true
                     });
-                }
+                });
+                std::thread::spawn(move || pass_on(to, from, |_| !doomed.load(Ordering::SeqCst)));
             }
         });
-        Cutter { path: at, open }
+        Cutter { path: at, open, loses }
     }
 
     fn cut(&self) {
         for stream in self.open.lock().unwrap().drain(..) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.shutdown(Shutdown::Both);
         }
     }
+}
+
+#[test]
+fn a_creation_whose_answer_was_lost_makes_one_container() {
+    block(async {
+        let Some((engine, client)) = engine().await else { return };
+        let Address::Unix(socket) = engine.address().clone() else { return };
+        let temp = tempfile::tempdir().unwrap();
+        let cutter = Cutter::before(&socket, temp.path().join("d.sock"));
+        let engine = DockerEngine::connect_to(Address::Unix(cutter.path.display().to_string())).await.unwrap();
+        let labels = labels("lost");
+        cutter.loses.store(true, Ordering::SeqCst);
+        let env = up(&engine, ContainerSpec::new(IMAGE, labels.clone())).await;
+        assert!(!cutter.loses.load(Ordering::SeqCst), "an answer was lost");
+        assert_eq!(env.exec(&sh("exit 3")).await.unwrap().ended, Ended::Exited(3));
+        let mine = format!("pilothouse.job={}", labels.job);
+        let filters = HashMap::from([("label".to_string(), vec![mine])]);
+        let all = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        assert_eq!(client.list_containers(Some(all)).await.unwrap().len(), 1);
+        env.stop().await.unwrap();
+    });
 }
 
 #[test]
@@ -524,6 +574,21 @@ fn uploads_belong_to_root_and_links_stay_links() {
             cat /app/there/sub/data.txt /new/deep/one; readlink /tests/out; ls /tests/sub | wc -l";
         let (_, text) = said(&*env, sh(&format!("sh {script}"))).await;
         assert_eq!(text, "tested\n0:0 755\n0:0 777\n0:0 755\n0:0 700\ndata\none../secret\n3\n");
+        // Nothing at all: the directory is made, or stays as it is.
+        let hollow = logs.root.join("hollow");
+        std::fs::create_dir(&hollow).unwrap();
+        for to in ["/hollow", "/app/there"] {
+            assert_eq!(env.upload(Upload::Dir(hollow.clone()), to).await.unwrap().files, 0);
+        }
+        let (_, text) =
+            said(&*env, sh("stat -c '%F %a' /hollow /app/there; ls /hollow; cat /app/there/sub/data.txt")).await;
+        assert_eq!(text, "directory 755\ndirectory 777\ndata\n");
+        // More than one piece.
+        let large: Vec<u8> = (0..700_000_u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(hollow.join("large"), &large).unwrap();
+        env.upload(Upload::Dir(hollow.clone()), "/hollow").await.unwrap();
+        assert_eq!(env.download_file("/hollow/large", 1 << 20).await.unwrap().data, large);
+        assert_eq!(failed(env.upload(Upload::Dir(hollow), "/etc/passwd").await).trouble, Trouble::Path);
         assert!(env.upload(Upload::Dir(logs.root.join("absent")), "/tests").await.is_err());
         assert_eq!(
             failed(env.upload(Upload::Dir(logs.root.join("tests")), "/etc/passwd").await).trouble,

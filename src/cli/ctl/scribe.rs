@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 
 use crate::journal::{Journal, Note};
 
-/// Notes that may wait for the disk.
+/// Notes that may wait for the disk. The queue has its room from the beginning: of pointers, that is little.
 const WAITING: usize = 4096;
 
 /// Hands notes over; clones write to the same journal.
@@ -16,7 +16,7 @@ pub struct Scribe(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    notes: Mutex<Option<SyncSender<Note>>>,
+    notes: Mutex<Option<SyncSender<Box<Note>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -26,7 +26,7 @@ impl Scribe {
     /// # Errors
     /// No thread.
     pub fn begin(dir: &Path, id: &str, state: Option<PathBuf>) -> std::io::Result<Scribe> {
-        let (notes, inbox) = sync_channel::<Note>(WAITING);
+        let (notes, inbox) = sync_channel::<Box<Note>>(WAITING);
         let (dir, id) = (dir.to_path_buf(), id.to_string());
         let thread = std::thread::Builder::new().name("scribe".into()).spawn(move || {
             while let Ok(note) = inbox.recv() {
@@ -42,7 +42,7 @@ impl Scribe {
     /// Hands a note over; does not wait.
     pub fn note(&self, note: Note) {
         let notes = self.0.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if notes.as_ref().is_none_or(|notes| notes.try_send(note).is_err()) {
+        if notes.as_ref().is_none_or(|notes| notes.try_send(Box::new(note)).is_err()) {
             tracing::error!("a note is lost: the scribe is gone, or does not come to write");
         }
     }

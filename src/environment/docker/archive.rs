@@ -1,6 +1,6 @@
 //! Files into and out of containers by the engine's archive interface.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bollard::query_parameters::{
@@ -11,7 +11,7 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::mpsc;
 
 use super::super::pack::{self, Packed};
-use super::super::pipe::{PipeReader, feed, pipe};
+use super::super::pipe::{PipeReader, PipeWriter, feed, pipe};
 use super::super::unpack::{Manner, only_file, unpack_part};
 use super::super::{Caps, EnvError, Exclude, Fetched, FileBytes, Trouble, Upload, plain_path};
 use super::container::DockerEnvironment;
@@ -34,6 +34,13 @@ pub(super) enum Inside {
     /// A link; whether it leads to a directory is for the engine to say.
     Link,
     Other,
+}
+
+/// An archive to be sent.
+enum Archive {
+    Whole(Bytes),
+    /// The first piece, and where the others come from.
+    Pieces(io::Result<Bytes>, mpsc::Receiver<io::Result<Bytes>>),
 }
 
 /// What a pipe carries, for the body of a request.
@@ -60,60 +67,78 @@ impl DockerEngine {
 impl DockerEnvironment {
     /// Uploads as one archive, unpacked at the root: the engine refuses links that lead out of the
     /// directory where it unpacks, and a task may have `../`. A destination that exists keeps its mode
-    /// (a link of the image on the way is followed, inside); a missing one is made.
+    /// (a link of the image on the way is followed, inside); the engine makes a missing one (mode 755) for
+    /// what lies in it. That it is a directory is looked at only when that fails: a look costs as much as
+    /// the upload.
     pub(super) async fn put(&self, from: Upload, to: &str) -> Result<Packed, EnvError> {
         let call = format!("upload to {to}");
         let to = plain_path(&call, to)?;
         let id = self.ready(&call).await?;
-        let inside = match &from {
-            Upload::Bytes(..) => Inside::Missing,
-            Upload::Dir(_) | Upload::Scripts(..) => self.engine().look(&id, &to).await?,
-        };
-        if matches!(inside, Inside::File(_) | Inside::Other) {
-            let detail = format!("{to} inside is no directory");
-            return Err(EnvError::new(Trouble::Path, &call, &detail, "upload to another path"));
-        }
-        let exists = inside != Inside::Missing;
-        let (writer, rx) = pipe();
+        let tree = !matches!(from, Upload::Bytes(..));
+        let (writer, mut rx) = pipe();
         let prefix = relative(&to);
-        let packing = tokio::task::spawn_blocking(move || {
-            let mut builder = tar::Builder::new(writer);
-            let (from, program) = match from {
-                Upload::Scripts(dir, program) => (Upload::Dir(dir), Some(program)),
-                other => (other, None),
-            };
-            let rules = pack::Rules { program: program.as_deref(), ..pack::Rules::all() };
-            let packed =
-                match from {
-                    Upload::Bytes(data, mode) => pack::pack_bytes(&prefix, &data, mode, &mut builder)
-                        .map(|()| Packed { files: 1, bytes: data.len() as u64, ..Packed::default() }),
-                    Upload::Dir(path) | Upload::Scripts(path, _) => pack::open_source(&path).and_then(|dir| {
-                        if !exists {
-                            pack::pack_dir(&prefix, &mut builder)?;
-                        }
-                        pack::pack(&dir, &prefix, &mut builder, &rules)
-                    }),
-                };
-            let finished = builder.into_inner();
-            match (packed, finished) {
-                (Ok(packed), Ok(mut writer)) => writer.flush().map(|()| packed),
-                (Err(e), Ok(writer)) => {
-                    writer.fail(io::Error::new(e.kind(), e.to_string()));
-                    Err(e)
+        let mut packing = tokio::task::spawn_blocking(move || packed(from, &prefix, writer));
+        let broken = |e: tokio::task::JoinError| EnvError::new(Trouble::Io, &call, &e.to_string(), "");
+        // Most of what is uploaded fits in one piece, which comes with the end of the packing.
+        let (body, whole) = match rx.recv().await {
+            None => {
+                let (packed, whole) = (&mut packing).await.map_err(broken)?.map_err(|e| EnvError::io(&call, &e))?;
+                let whole = whole.unwrap_or_default();
+                if whole.is_empty() {
+                    return self.put_nothing(&id, &to, &call).await.map(|()| packed);
                 }
-                (_, Err(e)) => Err(e),
+                (Archive::Whole(whole), Some(packed))
             }
-        });
-        let options = UploadToContainerOptionsBuilder::default().path("/").build();
-        let sent = self.engine().docker().upload_to_container(&id, Some(options), bollard::body_try_stream(pieces(rx)));
-        let sent = self.engine().call(&calls::UPLOAD, &format!("{id} {to}"), sent).await;
+            Some(first) => (Archive::Pieces(first, rx), None),
+        };
+        let sent = match self.send(&id, &to, body).await {
+            Err(e) if tree && !matches!(e.trouble, Trouble::TimedOut | Trouble::Unreachable) => {
+                Err(self.in_the_way(&id, &to, &call).await.unwrap_or(e))
+            }
+            sent => sent,
+        };
+        if let Some(packed) = whole {
+            return sent.map(|()| packed);
+        }
         match packing.await {
-            Ok(Ok(packed)) => sent.map(|()| packed),
+            Ok(Ok((packed, _))) => sent.map(|()| packed),
             // Our own side failed: that is the reason, whatever the engine says about half an archive.
             Ok(Err(e)) if e.kind() != io::ErrorKind::BrokenPipe => Err(EnvError::io(&call, &e)),
             Ok(Err(e)) => Err(sent.err().unwrap_or_else(|| EnvError::io(&call, &e))),
-            Err(e) => Err(EnvError::new(Trouble::Io, &call, &e.to_string(), "")),
+            Err(e) => Err(broken(e)),
         }
+    }
+
+    async fn send(&self, id: &str, to: &str, archive: Archive) -> Result<(), EnvError> {
+        let body = match archive {
+            Archive::Whole(bytes) => bollard::body_full(bytes),
+            Archive::Pieces(first, rest) => {
+                bollard::body_try_stream(stream::once(std::future::ready(first)).chain(pieces(rest)))
+            }
+        };
+        let options = UploadToContainerOptionsBuilder::default().path("/").build();
+        let sent = self.engine().docker().upload_to_container(id, Some(options), body);
+        self.engine().call(&calls::UPLOAD, &format!("{id} {to}"), sent).await
+    }
+
+    /// An empty directory. Its entry would change the mode of one that is there; without one in the
+    /// archive it would not be made.
+    async fn put_nothing(&self, id: &str, to: &str, call: &str) -> Result<(), EnvError> {
+        if self.engine().look(id, to).await? != Inside::Missing {
+            return self.in_the_way(id, to, call).await.map_or(Ok(()), Err);
+        }
+        let mut builder = tar::Builder::new(Vec::new());
+        let made = pack::pack_dir(&relative(to), &mut builder).and_then(|()| builder.into_inner());
+        let made = made.map_err(|e| EnvError::io(call, &e))?;
+        self.send(id, to, Archive::Whole(made.into())).await
+    }
+
+    /// Why no directory can be put there: something else has the name.
+    async fn in_the_way(&self, id: &str, to: &str, call: &str) -> Option<EnvError> {
+        let inside = self.engine().look(id, to).await.ok()?;
+        let detail = format!("{to} inside is no directory");
+        let wrong = || EnvError::new(Trouble::Path, call, &detail, "upload to another path");
+        matches!(inside, Inside::File(_) | Inside::Other).then(wrong)
     }
 
     pub(super) async fn take_file(&self, from: &str, cap: u64) -> Result<FileBytes, EnvError> {
@@ -198,6 +223,39 @@ impl DockerEnvironment {
             (Some(e), _) => Err(e),
             (None, result) => result.map_err(|e| EnvError::io(call, &e)),
         }
+    }
+}
+
+/// Packs what is uploaded; given back whole where it fits in one piece, and empty where there is nothing.
+fn packed(from: Upload, prefix: &Path, writer: PipeWriter) -> io::Result<(Packed, Option<Bytes>)> {
+    let mut builder = tar::Builder::new(writer);
+    let (from, program) = match from {
+        Upload::Scripts(dir, program) => (Upload::Dir(dir), Some(program)),
+        other => (other, None),
+    };
+    let rules = pack::Rules { program: program.as_deref(), ..pack::Rules::all() };
+    let packed = match from {
+        Upload::Bytes(data, mode) => pack::pack_bytes(prefix, &data, mode, &mut builder).map(|()| Packed {
+            files: 1,
+            bytes: data.len() as u64,
+            ..Packed::default()
+        }),
+        Upload::Dir(path) | Upload::Scripts(path, _) => {
+            pack::open_source(&path).and_then(|dir| pack::pack(&dir, prefix, &mut builder, &rules))
+        }
+    };
+    if builder.get_ref().is_empty() {
+        return packed.map(|packed| (packed, None));
+    }
+    match (packed, builder.into_inner()) {
+        (Ok(packed), Ok(writer)) => writer.finish().map(|whole| (packed, whole)),
+        (Err(e), Ok(writer)) => {
+            if writer.is_under_way() {
+                writer.fail(io::Error::new(e.kind(), e.to_string()));
+            }
+            Err(e)
+        }
+        (_, Err(e)) => Err(e),
     }
 }
 

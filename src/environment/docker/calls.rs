@@ -48,7 +48,6 @@ pub(super) const COMMIT: Call = call("copy container to image", 1800, BUSY);
 pub(super) const NETWORK_CONNECT: Call = call("connect to network", 30, BUSY);
 pub(super) const INSPECT: Call = call("inspect container", 20, BUSY);
 pub(super) const LOGS: Call = call("read container log", 10, BUSY);
-pub(super) const KILL: Call = call("kill container", 15, BUSY);
 pub(super) const REMOVE: Call = call("remove container", 45, "remove it by hand: docker rm -f");
 pub(super) const EXEC_CREATE: Call = call("prepare a command in container", 20, BROKEN);
 pub(super) const EXEC_START: Call = call("start a command in container", 30, BROKEN);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bollard::query_parameters::{InspectContainerOptions, KillContainerOptions, RemoveContainerOptionsBuilder};
+use bollard::query_parameters::{InspectContainerOptions, RemoveContainerOptionsBuilder};
 use tokio::sync::watch;
 
 use super::super::error::tidy;
@@ -338,8 +338,8 @@ impl DockerEnvironment {
         Err(EnvError::new(Trouble::Denied, call, &answer.text, &remedy))
     }
 
-    /// Kill, then remove: PID 1 does not react to gentler signals, and waiting for that costs ten
-    /// seconds. By name where no id is known: a creation whose answer never came may have happened.
+    /// Removed by force, which kills at once: PID 1 does not react to gentler signals, and waiting for that
+    /// costs ten seconds. By name where no id is known: a creation whose answer never came may have happened.
     async fn end(&self) -> Result<(), EnvError> {
         let id = {
             let mut state = self.state();
@@ -347,12 +347,7 @@ impl DockerEnvironment {
             state.id.clone()
         };
         let target = id.clone().unwrap_or_else(|| self.name.clone());
-        let killed = self.engine.docker().kill_container(&target, None::<KillContainerOptions>);
-        let killed = self.engine.call(&calls::KILL, &self.name, killed).await;
-        let removed = match killed {
-            Err(e) if e.trouble == Trouble::NotFound => Ok(()),
-            _ => remove_container(&self.engine, &target, &self.name).await,
-        };
+        let removed = remove_container(&self.engine, &target, &self.name).await;
         if removed.is_ok() {
             self.forget(id.as_deref());
         }

@@ -11,10 +11,12 @@ use rustix::fs::{Mode, OFlags};
 use super::super::error::tidy;
 use super::super::{EnvError, Labels, Mount, Role, Trouble, plain_path};
 use super::calls;
-use super::container::{DockerEnvironment, Found, ImageSource, NetworkChoice};
+use super::container::{DockerEnvironment, Found, ImageSource, NetworkChoice, remove_container};
 
 /// Longest wait for an engine that is away: it may be restarting.
 const AWAY: Duration = Duration::from_secs(60);
+/// Before a start is tried again that failed for a reason of the engine's own.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 /// Between two looks whether it is back.
 const KNOCK: Duration = Duration::from_millis(500);
 
@@ -63,20 +65,7 @@ impl DockerEnvironment {
         }
         open_mounts(&self.spec().mounts)?;
         look_at(&self.spec().volumes)?;
-        self.await_engine().await?;
-        self.bring_image().await?;
-        let network = self.bring_network().await?;
-        let options = CreateContainerOptionsBuilder::default().name(self.name()).build();
-        let created = self.engine().docker().create_container(Some(options), self.request(network)?);
-        let id = self.engine().call(&calls::CREATE, self.name(), created).await?.id;
-        let seen = self.engine().inner.watch.begin(&id);
-        {
-            let mut state = self.state();
-            state.id = Some(id.clone());
-            state.seen = Some(seen);
-        }
-        let started = self.engine().docker().start_container(&id, None::<StartContainerOptions>);
-        self.engine().call(&calls::START, self.name(), started).await?;
+        let id = self.begin().await?;
         match self.inspected(&id).await? {
             Found::Running | Found::Paused => Ok(()),
             Found::Ended(code) => {
@@ -86,6 +75,60 @@ impl DockerEnvironment {
                 Err(EnvError::new(Trouble::Died, &format!("start container {}", self.name()), &detail, remedy))
             }
         }
+    }
+
+    /// Makes the container and starts it. The image is looked for, and an engine that is away waited for, only
+    /// when the engine says so: nearly always both are there, and every question costs a trial time. An engine
+    /// that is about to go says anything, and nothing began: so it is tried again.
+    async fn begin(&self) -> Result<String, EnvError> {
+        let built = matches!(self.spec().source, ImageSource::Build(_));
+        if built || matches!(self.spec().network, NetworkChoice::Own(_)) {
+            self.await_engine().await?;
+        }
+        if built {
+            self.bring_image().await?;
+        }
+        let network = self.bring_network().await?;
+        let mut brought = false;
+        let mut pauses = AGAIN.into_iter();
+        loop {
+            let error = match self.make_and_start(&network).await {
+                Ok(id) => return Ok(id),
+                Err(e) => e,
+            };
+            match error.trouble {
+                Trouble::Image if !brought => {
+                    brought = true;
+                    self.bring_image().await?;
+                }
+                Trouble::Unreachable | Trouble::Engine => {
+                    let Some(pause) = pauses.next() else { return Err(error) };
+                    tracing::warn!(%error, "tried again");
+                    tokio::time::sleep(pause).await;
+                    self.await_engine().await?;
+                    // It may have been made, whatever the answer was.
+                    remove_container(self.engine(), self.name(), self.name()).await?;
+                    let id = self.state().id.take();
+                    self.forget(id.as_deref());
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    async fn make_and_start(&self, network: &str) -> Result<String, EnvError> {
+        let options = CreateContainerOptionsBuilder::default().name(self.name()).build();
+        let created = self.engine().docker().create_container(Some(options), self.request(network.to_string())?);
+        let id = self.engine().call(&calls::CREATE, self.name(), created).await?.id;
+        let seen = self.engine().inner.watch.begin(&id);
+        {
+            let mut state = self.state();
+            state.id = Some(id.clone());
+            state.seen = Some(seen);
+        }
+        let started = self.engine().docker().start_container(&id, None::<StartContainerOptions>);
+        self.engine().call(&calls::START, self.name(), started).await?;
+        Ok(id)
     }
 
     fn request(&self, network: String) -> Result<ContainerCreateBody, EnvError> {

@@ -1,12 +1,8 @@
 //! Commands in a container.
 
-use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use bollard::container::LogOutput;
-use bollard::errors::Error;
-use bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
-use futures_util::{Stream, StreamExt};
+use bollard::exec::CreateExecOptions;
 
 use super::super::error::tidy;
 use super::super::{
@@ -16,6 +12,7 @@ use super::super::{
 use super::archive::Inside;
 use super::calls;
 use super::container::{DockerEnvironment, Found, died};
+use super::hijack::Output;
 use crate::harbor::Dir;
 
 /// Redirects to a file made anew, then becomes the command. Says on the pipe that it got so far, and
@@ -45,8 +42,6 @@ const KILLED: Duration = Duration::from_secs(5);
 const SHORT: Duration = Duration::from_secs(30);
 /// Bytes kept of what arrives on a command's pipe: our own line, or why it could not begin.
 const NOTICE: usize = 4096;
-
-type Output = Pin<Box<dyn Stream<Item = Result<LogOutput, Error>> + Send>>;
 
 /// Why the waiting for a command ended.
 enum Woken {
@@ -167,22 +162,6 @@ impl DockerEnvironment {
         match self.engine().call(&calls::EXEC_CREATE, self.name(), created).await {
             Ok(exec) => Ok(exec.id),
             Err(e) => Err(self.why(id, e).await),
-        }
-    }
-
-    async fn attach(&self, exec: &str) -> Result<Output, EnvError> {
-        let started = self.engine().docker().start_exec(exec, None::<StartExecOptions>);
-        match self.engine().call(&calls::EXEC_START, self.name(), started).await {
-            Ok(StartExecResults::Attached { output, .. }) => Ok(output),
-            Ok(StartExecResults::Detached) => {
-                Err(EnvError::new(Trouble::Engine, calls::EXEC_START.name, "the engine detached it", ""))
-            }
-            Err(e) => {
-                if e.trouble == Trouble::TimedOut {
-                    self.suspect(&e.to_string());
-                }
-                Err(e)
-            }
         }
     }
 
@@ -345,9 +324,8 @@ async fn end_of(seen: &mut Option<tokio::sync::watch::Receiver<super::events::Se
     std::future::pending().await
 }
 
-fn keep(into: &mut Vec<u8>, piece: &LogOutput, cap: usize) {
+fn keep(into: &mut Vec<u8>, bytes: &[u8], cap: usize) {
     let room = cap.saturating_sub(into.len());
-    let bytes: &[u8] = piece.as_ref();
     into.extend_from_slice(bytes.get(..room.min(bytes.len())).unwrap_or_default());
 }
 

@@ -1,8 +1,9 @@
-//! Programs with a terminal in a container: the raw stream of the engine, byte by byte.
+//! Commands and terminals in a container: the raw stream of the engine, byte by byte.
 //!
 //! Only the start is spoken by hand. The client's own decoder guesses at every chunk whether a header
 //! of the multiplexed format begins it, and takes output that begins with a byte from 0 to 2 for one:
-//! bytes are lost, and up to 4 GiB waited for. A terminal's stream has no headers at all.
+//! bytes are lost, and up to 4 GiB waited for. A terminal's stream has no headers at all; that of a command
+//! without one always has.
 //!
 //! What the engine does, seen with 20.10: it answers 101 also when the program can not be run and puts
 //! the reason into the stream (the exit code decides, see [`DockerEnvironment::end_of_pty`]); a second
@@ -10,20 +11,18 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bollard::errors::Error;
 use bollard::exec::{CreateExecOptions, ResizeExecOptions};
 use bollard::query_parameters::InspectContainerOptions;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
-use super::super::{EnvError, Pty, PtyCommand, PtyReader, PtyWriter, Trouble, plain_path};
+use super::super::{EnvError, Pty, PtyCommand, Trouble, plain_path};
 use super::address::Address;
 use super::calls;
 use super::container::DockerEnvironment;
+use super::wire::Wire;
 
 /// For the connection alone.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -62,18 +61,26 @@ impl DockerEnvironment {
             Err(e) => return Err(self.why(&id, e).await),
         };
         let address = self.engine().address();
-        match start(address, &self.engine().facts().api, &exec).await {
-            Ok((reader, writer)) => Ok(Pty { id: exec, reader, writer }),
+        match start(address, &self.engine().facts().api, &exec, true).await {
+            Ok((rest, wire)) => {
+                let (reader, writer) = tokio::io::split(wire);
+                let reader = Box::new(io::Cursor::new(rest).chain(reader));
+                Ok(Pty { id: exec, reader, writer: Box::new(writer) })
+            }
+            Err(lost) => Err(self.why(&id, lost.explained(self.name())).await),
+        }
+    }
+
+    /// Starts a command that was prepared, and listens to what it prints.
+    pub(super) async fn attach(&self, exec: &str) -> Result<Output, EnvError> {
+        match start(self.engine().address(), &self.engine().facts().api, exec, false).await {
+            Ok((rest, wire)) => Ok(Output::new(rest, wire)),
             Err(lost) => {
-                let error = calls::explain(&calls::EXEC_START, self.name(), &lost.error);
-                let error = if lost.sent {
-                    // Nobody knows whether it runs.
-                    let detail = format!("{}: it may have begun, and is not begun again", error.detail);
-                    EnvError::new(error.trouble, &error.call, &detail, &error.remedy)
-                } else {
-                    error
-                };
-                Err(self.why(&id, error).await)
+                let error = lost.explained(self.name());
+                if error.trouble == Trouble::TimedOut {
+                    self.suspect(&error.to_string());
+                }
+                Err(error)
             }
         }
     }
@@ -146,15 +153,85 @@ impl Lost {
     fn before(error: io::Error) -> Lost {
         Lost { error: Error::IOError { err: error }, sent: false }
     }
+
+    fn explained(self, name: &str) -> EnvError {
+        let error = calls::explain(&calls::EXEC_START, name, &self.error);
+        if !self.sent {
+            return error;
+        }
+        // Nobody knows whether it runs.
+        let detail = format!("{}: it may have begun, and is not begun again", error.detail);
+        EnvError::new(error.trouble, &error.call, &detail, &error.remedy)
+    }
 }
 
-async fn start(address: &Address, api: &str, exec: &str) -> Result<(PtyReader, PtyWriter), Lost> {
+/// What a command without a terminal prints: frames of eight bytes (the stream, three zeros, a length) and
+/// so many more; of both streams alike.
+pub(super) struct Output {
+    wire: Wire,
+    got: Vec<u8>,
+    /// What is left of the frame that is being read.
+    left: usize,
+}
+
+impl Output {
+    fn new(rest: Vec<u8>, wire: Wire) -> Output {
+        Output { wire, got: rest, left: 0 }
+    }
+
+    /// The next piece; None at the end. Nothing is lost when it is dropped before.
+    ///
+    /// # Errors
+    /// The connection broke, or what came is no frame.
+    pub(super) async fn next(&mut self) -> Option<io::Result<Vec<u8>>> {
+        loop {
+            match self.piece() {
+                Ok(None) => {}
+                Ok(Some(piece)) => return Some(Ok(piece)),
+                Err(e) => return Some(Err(e)),
+            }
+            let mut more = [0; 4096];
+            match self.wire.read(&mut more).await {
+                Ok(0) => return None,
+                Ok(n) => self.got.extend_from_slice(more.get(..n).unwrap_or_default()),
+                Err(e) => return Some(Err(e)),
+            }
+        }
+    }
+
+    /// The piece that is here already.
+    fn piece(&mut self) -> io::Result<Option<Vec<u8>>> {
+        while self.left == 0 {
+            let Some((head, rest)) = self.got.split_first_chunk::<8>() else { return Ok(None) };
+            let [stream, 0, 0, 0, length @ ..] = *head else { return Err(no_frame()) };
+            if stream > 3 {
+                return Err(no_frame());
+            }
+            self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+            self.got = rest.to_vec();
+        }
+        let n = self.left.min(self.got.len());
+        if n == 0 {
+            return Ok(None);
+        }
+        let rest = self.got.split_off(n);
+        self.left -= n;
+        Ok(Some(std::mem::replace(&mut self.got, rest)))
+    }
+}
+
+fn no_frame() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the engine sent something that is no frame of a command's output")
+}
+
+/// Starts what was prepared: what came behind the head of the answer, and the connection.
+async fn start(address: &Address, api: &str, exec: &str, tty: bool) -> Result<(Vec<u8>, Wire), Lost> {
     let mut wire = in_time(CONNECT, Wire::connect(address)).await.map_err(Lost::before)?;
     let host = match address {
         Address::Unix(_) => "localhost",
         Address::Tcp(at) => at.as_str(),
     };
-    let body = r#"{"Detach":false,"Tty":true}"#;
+    let body = format!(r#"{{"Detach":false,"Tty":{tty}}}"#);
     let request = format!(
         "POST /v{api}/exec/{exec}/start HTTP/1.1\r\nHost: {host}\r\nUser-Agent: pilothouse\r\nConnection: Upgrade\r\n\
          Upgrade: tcp\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -163,9 +240,10 @@ async fn start(address: &Address, api: &str, exec: &str) -> Result<(PtyReader, P
     let lost = |error: io::Error| Lost { error: Error::IOError { err: error }, sent: true };
     let answer = async {
         wire.write_all(request.as_bytes()).await?;
-        head(&mut wire).await
+        let mut wire = wire.answered().await?;
+        head(&mut wire).await.map(|(status, rest)| (status, rest, wire))
     };
-    let (status, rest) = match tokio::time::timeout(calls::EXEC_START.limit, answer).await {
+    let (status, rest, mut wire) = match tokio::time::timeout(calls::EXEC_START.limit, answer).await {
         Ok(answer) => answer.map_err(lost)?,
         Err(_) => return Err(Lost { error: Error::RequestTimeoutError, sent: true }),
     };
@@ -174,8 +252,7 @@ async fn start(address: &Address, api: &str, exec: &str) -> Result<(PtyReader, P
         let message = reason(&mut wire, rest).await;
         return Err(Lost { error: Error::DockerResponseServerError { status_code: status, message }, sent: false });
     }
-    let (reader, writer) = tokio::io::split(wire);
-    Ok((Box::new(io::Cursor::new(rest).chain(reader)), Box::new(writer)))
+    Ok((rest, wire))
 }
 
 async fn in_time<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -233,56 +310,4 @@ async fn reason(wire: &mut (impl AsyncRead + Unpin), mut got: Vec<u8>) -> String
     };
     let _ = tokio::time::timeout(REASON_TIME, whole).await;
     words(&got).unwrap_or_else(|| String::from_utf8_lossy(&got).trim().to_string())
-}
-
-/// The connection itself.
-enum Wire {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-impl Wire {
-    async fn connect(address: &Address) -> io::Result<Wire> {
-        match address {
-            Address::Unix(path) => UnixStream::connect(path).await.map(Wire::Unix),
-            Address::Tcp(at) => {
-                let stream = TcpStream::connect(at).await?;
-                // Keys are short and must not wait for more of them.
-                stream.set_nodelay(true)?;
-                Ok(Wire::Tcp(stream))
-            }
-        }
-    }
-}
-
-impl AsyncRead for Wire {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
-            Wire::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Wire {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Wire::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
-            Wire::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Unix(stream) => Pin::new(stream).poll_flush(cx),
-            Wire::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Wire::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
-            Wire::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
-    }
 }

@@ -30,6 +30,7 @@ mod logs;
 mod networks;
 mod programs;
 mod transport;
+mod wire;
 
 pub use address::{Address, parse_address};
 pub use container::{ContainerSpec, DockerEnvironment, ImageSource, NetworkChoice, PIDS_DEFAULT, proxy_variables};

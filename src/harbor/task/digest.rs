@@ -4,14 +4,17 @@
 
 use std::collections::HashMap;
 use std::io::Read;
+use std::sync::{Arc, LazyLock};
 
-use super::glob::Ignore;
+use super::glob::{BadPattern, Ignore};
 use super::sha256::Sha256;
 use super::tree::{Budget, Kind, Node, Tree, enter};
 use super::{Task, TaskProblem};
 
 /// Bytes hashed for one task: 16 GiB.
 const MAX_BYTES: u64 = 16 << 30;
+/// Bytes read of a file at a time.
+const BLOCK: usize = 256 * 1024;
 /// What is left out of the digest where a task has no `.gitignore`.
 const DEFAULT_IGNORES: [&str; 6] = ["__pycache__/", "*.pyc", ".DS_Store", "*.swp", "*.swo", "*~"];
 /// Rules for files, of Harbor 0.26; the file itself never counts.
@@ -42,6 +45,8 @@ struct Hashes<'a> {
     /// The same of directories; None for those without files.
     dirs: HashMap<String, Option<String>>,
     bytes: u64,
+    /// What is read of a file at a time.
+    block: Vec<u8>,
 }
 
 impl Hashes<'_> {
@@ -52,9 +57,8 @@ impl Hashes<'_> {
         let unreadable = |e: std::io::Error| TaskProblem::Unreadable { path: node.path.clone(), why: e.to_string() };
         let mut file = self.tree.file(node)?;
         let mut hash = Sha256::new();
-        let mut block = vec![0; 256 * 1024];
         loop {
-            match file.read(&mut block) {
+            match file.read(&mut self.block) {
                 Ok(0) => break,
                 Ok(n) => {
                     self.bytes += n as u64;
@@ -62,7 +66,7 @@ impl Hashes<'_> {
                         let what = format!("more than {} GiB", MAX_BYTES >> 30);
                         return Err(TaskProblem::TooLarge { what });
                     }
-                    hash.update(block.get(..n).unwrap_or_default());
+                    hash.update(self.block.get(..n).unwrap_or_default());
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(unreadable(e)),
@@ -97,13 +101,17 @@ fn contents(tree: &Tree, of: &[&str]) -> Result<Vec<Node>, TaskProblem> {
 }
 
 /// The rules of the task's `.gitignore`, else Harbor's own.
-fn ignores(tree: &Tree) -> Result<Ignore, TaskProblem> {
+fn ignores(tree: &Tree) -> Result<Arc<Ignore>, TaskProblem> {
+    /// The same for almost every task.
+    static OWN: LazyLock<Result<Arc<Ignore>, BadPattern>> =
+        LazyLock::new(|| Ignore::new(DEFAULT_IGNORES.into_iter()).map(Arc::new));
     let rules = match tree.text(".gitignore", MAX_RULES)? {
         // Line ends as Python's `splitlines` knows them.
         Some(text) => Ignore::new(
             text.split(['\n', '\u{b}', '\u{c}', '\u{1c}', '\u{1d}', '\u{1e}', '\u{85}', '\u{2028}', '\u{2029}']),
-        ),
-        None => Ignore::new(DEFAULT_IGNORES.into_iter()),
+        )
+        .map(Arc::new),
+        None => OWN.clone(),
     };
     rules.map_err(|e| TaskProblem::Unreadable { path: ".gitignore".into(), why: e.to_string() })
 }
@@ -167,7 +175,8 @@ impl Task {
         if let Some(path) = harbor_ignore(&tree)? {
             return Err(TaskProblem::Unreadable { path, why: "its rules are not known here".into() });
         }
-        let mut hashes = Hashes { tree: &tree, known: HashMap::new(), dirs: HashMap::new(), bytes: 0 };
+        let mut hashes =
+            Hashes { tree: &tree, known: HashMap::new(), dirs: HashMap::new(), bytes: 0, block: vec![0; BLOCK] };
         let digest = digest(&tree, &mut hashes)?;
         let checksum = checksum(&tree, &tree.top(), &mut Vec::new(), &mut Budget::new(), &mut hashes)?;
         let checksum = checksum.ok_or_else(|| TaskProblem::Missing { path: "task.toml".into() })?;

@@ -1,7 +1,10 @@
 //! Patterns on names and paths: shell globs as `-i` and `-x` take them, and the rules of a
 //! `.gitignore`. Both become regular expressions, which can not be made slow by a hostile pattern.
+//!
+//! They are expressions on bytes: what stands for any number of characters needs no tables of them, and a
+//! job compiles many patterns before it begins. Only what stands for one character knows what one is.
 
-use regex::Regex;
+use regex::bytes::{Regex, RegexBuilder};
 
 /// A pattern that can not be used, in words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +29,7 @@ fn check_length(pattern: &str) -> Result<(), BadPattern> {
 
 /// Compiles with a bound on memory; patterns come out of files.
 fn compile(regex: &str, pattern: &str) -> Result<Regex, BadPattern> {
-    regex::RegexBuilder::new(regex).size_limit(1 << 20).build().map_err(|_| bad(pattern, "too long"))
+    RegexBuilder::new(regex).unicode(false).size_limit(1 << 20).build().map_err(|_| bad(pattern, "too long"))
 }
 
 /// The characters inside of `[…]`.
@@ -64,14 +67,14 @@ impl Class {
         let ranges: Vec<_> = self.ranges.iter().filter(|(low, high)| low <= high).collect();
         if ranges.is_empty() {
             // `[z-a]` is nothing, `[!z-a]` everything.
-            out.push_str(if self.negated { "(?s:.)" } else { r"[^\x00-\x{10FFFF}]" });
+            out.push_str(if self.negated { "(?su:.)" } else { r"(?u:[^\x00-\x{10FFFF}])" });
             return;
         }
-        out.push_str(if self.negated { "[^" } else { "[" });
+        out.push_str(if self.negated { "(?u:[^" } else { "(?u:[" });
         for (low, high) in ranges {
             out.push_str(&format!("\\x{{{:X}}}-\\x{{{:X}}}", u32::from(*low), u32::from(*high)));
         }
-        out.push(']');
+        out.push_str("])");
     }
 }
 
@@ -100,7 +103,7 @@ impl Glob {
                 // Several mean the same as one, and cost more.
                 '*' if rest.first() == Some(&'*') => {}
                 '*' => regex.push_str(".*"),
-                '?' => regex.push('.'),
+                '?' => regex.push_str("(?u:.)"),
                 '[' => match Class::read(rest, &['!']) {
                     Some((class, rest)) => {
                         class.regex(&mut regex);
@@ -117,7 +120,7 @@ impl Glob {
 
     /// Whether the whole name fits.
     pub fn matches(&self, name: &str) -> bool {
-        self.0.is_match(name)
+        self.0.is_match(name.as_bytes())
     }
 }
 
@@ -139,7 +142,7 @@ impl Ignore {
 
     /// Whether a file is left out; its path is relative to where the rules stand.
     pub(super) fn ignores(&self, path: &str) -> bool {
-        self.0.iter().rev().find(|(regex, _)| regex.is_match(path)).is_some_and(|(_, ignored)| *ignored)
+        self.0.iter().rev().find(|(regex, _)| regex.is_match(path.as_bytes())).is_some_and(|(_, ignored)| *ignored)
     }
 }
 
@@ -228,7 +231,7 @@ fn part_regex(part: &str, line: &str, regex: &mut String) -> Result<(), BadPatte
                 [] => return Err(bad(line, "it ends in a backslash")),
             },
             '*' => regex.push_str("[^/]*"),
-            '?' => regex.push_str("[^/]"),
+            '?' => regex.push_str("(?u:[^/])"),
             '[' => match Class::read(rest, &['!', '^']) {
                 Some((class, _)) if class.has_empty_range() => return Err(bad(line, "a range that runs backwards")),
                 Some((class, rest)) => {

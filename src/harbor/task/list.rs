@@ -6,12 +6,21 @@ use super::glob::{BadPattern, Glob};
 use super::read::shown;
 use super::{Task, TaskProblem};
 
-/// A directory that should be a task.
-#[derive(Debug)]
-pub struct Listed {
+/// A directory that should be a task; nobody looked into it yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
     /// The directory's own name, links followed; patterns are held against it, as in Harbor.
     pub name: String,
     /// The directory as it was reached.
+    pub dir: PathBuf,
+}
+
+/// A directory that is meant as a task.
+#[derive(Debug)]
+pub struct Listed {
+    /// As [`Candidate::name`].
+    pub name: String,
+    /// As [`Candidate::dir`].
     pub dir: PathBuf,
     /// The task, or why it is none that could run.
     pub task: Result<Task, TaskProblem>,
@@ -56,10 +65,10 @@ fn examples_words(examples: &[String]) -> String {
 ///
 /// # Errors
 /// A directory that can not be read.
-pub fn list(dir: &Path) -> Result<Vec<Listed>, TaskProblem> {
+pub fn list(dir: &Path) -> Result<Vec<Candidate>, TaskProblem> {
     let there = |dir: &Path| std::fs::symlink_metadata(dir.join("task.toml")).is_ok();
     if there(dir) {
-        return Ok(vec![listed(dir.to_path_buf())]);
+        return Ok(vec![candidate(dir.to_path_buf())]);
     }
     let fail = |e: std::io::Error| TaskProblem::Unreadable { path: shown(&dir.to_string_lossy()), why: e.to_string() };
     let mut out = Vec::new();
@@ -68,7 +77,7 @@ pub fn list(dir: &Path) -> Result<Vec<Listed>, TaskProblem> {
         let path = entry.path();
         let hidden = entry.file_name().to_string_lossy().starts_with('.');
         if path.is_dir() && (!hidden || there(&path)) {
-            out.push(listed(path));
+            out.push(candidate(path));
         }
     }
     // As Harbor 0.26 sorts them: by the name they have here, wherever a link leads.
@@ -76,19 +85,19 @@ pub fn list(dir: &Path) -> Result<Vec<Listed>, TaskProblem> {
     Ok(out)
 }
 
-fn listed(dir: PathBuf) -> Listed {
+fn candidate(dir: PathBuf) -> Candidate {
     let real = std::fs::canonicalize(&dir).unwrap_or_else(|_| dir.clone());
     let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    Listed { name, task: Task::load(&dir), dir }
+    Candidate { name, dir }
 }
 
 impl Selection {
-    /// Those that are meant, in their order. The limit counts tasks that can be loaded; the others
-    /// stay in the list as long as it is not reached.
+    /// Those that are meant, in their order, loaded; the others are not looked into. The limit counts tasks
+    /// that can be loaded; the others stay in the list as long as it is not reached.
     ///
     /// # Errors
     /// A bad pattern, or `include` patterns that nothing fits.
-    pub fn apply(&self, all: Vec<Listed>) -> Result<Vec<Listed>, SelectionProblem> {
+    pub fn apply(&self, all: Vec<Candidate>) -> Result<Vec<Listed>, SelectionProblem> {
         let globs = |patterns: &[String]| patterns.iter().map(|p| Glob::new(p)).collect::<Result<Vec<_>, _>>();
         let (include, exclude) = (globs(&self.include)?, globs(&self.exclude)?);
         let fits = |globs: &[Glob], name: &str| globs.iter().any(|g| g.matches(name));
@@ -100,12 +109,16 @@ impl Selection {
             });
         }
         let mut left = self.limit.unwrap_or(usize::MAX);
-        let wanted = |l: &Listed| (include.is_empty() || fits(&include, &l.name)) && !fits(&exclude, &l.name);
-        let mut room = |l: &Listed| {
-            let room = left > 0;
-            left -= usize::from(room && l.task.is_ok());
-            room
-        };
-        Ok(all.into_iter().filter(|l| wanted(l) && room(l)).collect())
+        let wanted = |name: &str| (include.is_empty() || fits(&include, name)) && !fits(&exclude, name);
+        let mut out = Vec::new();
+        for Candidate { name, dir } in all.into_iter().filter(|c| wanted(&c.name)) {
+            if left == 0 {
+                break;
+            }
+            let task = Task::load(&dir);
+            left -= usize::from(task.is_ok());
+            out.push(Listed { name, dir, task });
+        }
+        Ok(out)
     }
 }
