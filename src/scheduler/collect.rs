@@ -166,10 +166,9 @@ fn line(artifact: Artifact, place: &str, (kind, status): (&'static str, &'static
     Line { source, destination, kind, status, service, exclude }
 }
 
-/// The result, which comes after it, is what must be on the disk.
 fn write_manifest(artifacts: &Folder, lines: &[Line]) -> Result<(), WriteError> {
     let text = serde_json::to_string_pretty(lines).unwrap_or_else(|_| "[]".to_string());
-    artifacts.replace_soon("manifest.json", text.as_bytes())
+    artifacts.jot("manifest.json", text.as_bytes())
 }
 
 /// Whether it is the published directory, whole and where it lies anyway.

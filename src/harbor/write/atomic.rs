@@ -218,7 +218,7 @@ impl Folder {
     /// # Errors
     /// See [`WriteError`]; then the old file is as it was.
     pub fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.put(name, bytes, false)?;
+        self.put(name, bytes, false, true)?;
         self.sync()
     }
 
@@ -228,7 +228,30 @@ impl Folder {
     /// # Errors
     /// See [`WriteError`]; then the old file is as it was.
     pub fn replace_soon(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.put(name, bytes, false)
+        self.put(name, bytes, false, true)
+    }
+
+    /// As [`Folder::replace`], but nothing is waited for: kill -9 leaves the old file or the new one, a power
+    /// cut may leave an empty one. For what is written again in a moment, or can be made again from the rest;
+    /// waiting for the disk is a good part of what a short trial costs.
+    ///
+    /// # Errors
+    /// See [`WriteError`]; then the old file is as it was.
+    pub fn jot(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
+        self.put(name, bytes, false, false)
+    }
+
+    /// Puts a file on the disk that was written by [`Folder::jot`], and its name.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn settle(&self, name: &str) -> Result<(), WriteError> {
+        let path = self.named(name)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd =
+            rustix::fs::openat(&self.dir, name, flags, Mode::empty()).map_err(|e| WriteError::of(&path, &e.into()))?;
+        sync_all(&File::from(fd)).map_err(|e| WriteError::of(&path, &e))?;
+        self.sync()
     }
 
     /// Writes a file that is never overwritten: by nobody who comes through here.
@@ -236,7 +259,7 @@ impl Folder {
     /// # Errors
     /// [`WriteError::Exists`] when anything has this name, else see [`WriteError`].
     pub fn write_once(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.put(name, bytes, true)?;
+        self.put(name, bytes, true, true)?;
         self.sync()
     }
 
@@ -245,16 +268,16 @@ impl Folder {
     /// # Errors
     /// [`WriteError::Exists`] when anything has this name, else see [`WriteError`].
     pub fn write_once_soon(&self, name: &str, bytes: &[u8]) -> Result<(), WriteError> {
-        self.put(name, bytes, true)
+        self.put(name, bytes, true, true)
     }
 
-    fn put(&self, name: &str, bytes: &[u8], once: bool) -> Result<(), WriteError> {
+    fn put(&self, name: &str, bytes: &[u8], once: bool, synced: bool) -> Result<(), WriteError> {
         let path = self.named(name)?;
         let temp = temp_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(&self.dir, temp.as_str(), flags, Mode::from_raw_mode(FILE_MODE))
             .map_err(|e| WriteError::of(&path, &e.into()))?;
-        let done = fill(fd, bytes).and_then(|()| {
+        let done = fill(fd, bytes, synced).and_then(|()| {
             if once {
                 Ok(self.rename_new(&temp, name)?)
             } else {
@@ -417,10 +440,10 @@ pub(super) fn temp_name(name: &str) -> String {
     format!(".{stem}.{}-{count}-{nanos:08x}{TEMP_SUFFIX}", std::process::id())
 }
 
-fn fill(fd: OwnedFd, bytes: &[u8]) -> io::Result<()> {
+fn fill(fd: OwnedFd, bytes: &[u8], synced: bool) -> io::Result<()> {
     let mut file = File::from(fd);
     file.write_all(bytes)?;
-    sync_all(&file)
+    if synced { sync_all(&file) } else { Ok(()) }
 }
 
 /// Puts a file on the disk, where the file system can.

@@ -160,8 +160,7 @@ impl TrialFolder {
     /// See [`WriteError`].
     pub fn note(&self, name: &str, json: &str) -> Result<(), WriteError> {
         self.held()?;
-        // The result that follows brings both names to the disk.
-        self.folder.replace_soon(name, self.scrub.json(json.to_string()).as_bytes())
+        self.folder.jot(name, self.scrub.json(json.to_string()).as_bytes())
     }
 }
 
@@ -346,8 +345,8 @@ impl JobWriter {
     ) -> Result<TrialFolder, WriteError> {
         folder.write_once_soon("lock.json", &json(&folder, &self.scrub, lock)?)?;
         let log = folder.log("trial.log")?;
+        // The result brings all names in here to the disk; until then a power cut may take them.
         folder.write_once_soon("config.json", &json(&folder, &self.scrub, config)?)?;
-        folder.sync()?;
         modes.make(&folder)?;
         Ok(TrialFolder { name: name.to_string(), folder, log, scrub: self.scrub.clone(), lost: self.lost.clone() })
     }
@@ -480,6 +479,7 @@ impl JobWriter {
     pub fn leave(&mut self, now: Stamp) -> Result<(), WriteError> {
         self.flush()?;
         self.hold()?;
+        self.folder.settle("result.json")?;
         self.lease.release(&self.folder, now)
     }
 
@@ -514,7 +514,7 @@ impl JobWriter {
         match finished {
             Some(_) => self.folder.replace("result.json", &document)?,
             // It can be made again from the trials' own results.
-            None => self.folder.replace_soon("result.json", &document)?,
+            None => self.folder.jot("result.json", &document)?,
         }
         self.unwritten = None;
         self.written = Some(Instant::now());
