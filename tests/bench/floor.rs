@@ -4,7 +4,7 @@
 //!     cargo bench --bench floor
 //!
 //! Wants a Docker engine and the shared tasks with their image (see `beside_harbor.py`). Each trial: make,
-//! start, put the solution in, run it, put the tests in, run them, read the exit code of both, remove by
+//! start, put its files and the solution in, run that, put the tests in, run them, read the exit code of both, remove by
 //! force. It checks that every trial left a reward of 1, and prints wall clock, processor time of this
 //! process for a trial, and the most memory it had.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, missing_docs)]
@@ -55,11 +55,12 @@ async fn trial(docker: &Docker, task: &Path) -> bool {
     };
     let id = docker.create_container(None, body).await.unwrap().id;
     docker.start_container(&id, None).await.unwrap();
+    put(docker, &id, archive(&task.join("environment"), "app")).await;
     put(docker, &id, archive(&task.join("solution"), "solution")).await;
     run(docker, &id, "mkdir -p /logs/verifier && bash /solution/solve.sh >/dev/null 2>&1").await;
     put(docker, &id, archive(&task.join("tests"), "tests")).await;
-    let passed =
-        run(docker, &id, "bash /tests/test.sh >/dev/null 2>&1; grep -qx 1 /logs/verifier/reward.txt").await == 0;
+    let tests = r#"bash /tests/test.sh >/dev/null 2>&1; grep -Eq '^1|"reward": ?1' /logs/verifier/reward.*"#;
+    let passed = run(docker, &id, tests).await == 0;
     let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
     docker.remove_container(&id, Some(options)).await.unwrap();
     passed
