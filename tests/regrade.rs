@@ -318,7 +318,9 @@ fn on_the_screen(stage: &Stage, trial: &Path) {
     let dir = stage.yard.dir();
     let mut pty = Pty::pilothouse(&["attach", dir.to_str().unwrap()], 120, 36, &env);
     pty.wait_for("net", PATIENCE);
-    pty.send("/net");
+    // The list says of which trial something is held.
+    pty.wait_for("failed, held", PATIENCE);
+    pty.send("/held:any");
     pty.send(key::ENTER);
     pty.wait_for("0→0", PATIENCE);
     pty.send("V");

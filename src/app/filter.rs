@@ -2,10 +2,11 @@
 //!
 //! Words are joined by "and"; each is a part of the trial's name, task, exception type or job, or
 //! `field:value` with the fields `phase`, `outcome`, `exception`, `task`, `trial`, `job`, `reward`,
-//! `class`, `sub`, `rule`, `flag`, `verdict`, `overlaps`; `!` before a word turns it round. `reward` takes
+//! `class`, `sub`, `rule`, `flag`, `verdict`, `held`, `overlaps`; `!` before a word turns it round. `reward` takes
 //! `reward:1`, `reward:<1`, `reward:>0`, `reward:none`; `exception`, `class`, `sub`, `flag` and `verdict`
 //! take `any` and `none`; `=` before a value wants the whole of it. `overlaps:14:05-14:40` are the
-//! trials that ran at that time of any day, UTC, `overlaps:outage` those that ran during a noted outage.
+//! trials that ran at that time of any day, UTC, `overlaps:outage` those that ran during a noted outage;
+//! `held:any` and `held:none` tell those apart whose container is held for a regrade.
 //! Case does not matter.
 
 use super::rows::Row;
@@ -38,6 +39,7 @@ enum Test {
     Rule(String),
     Flag(String),
     Verdict(String),
+    Held(bool),
     Overlaps(Window),
     Outage,
 }
@@ -84,12 +86,17 @@ impl Filter {
                         "rule" => Test::Rule(value),
                         "flag" => Test::Flag(value),
                         "verdict" => Test::Verdict(value),
+                        "held" => match value.as_str() {
+                            "any" => Test::Held(true),
+                            "none" => Test::Held(false),
+                            _ => return Err(format!("`held:{value}` is neither held:any nor held:none")),
+                        },
                         "overlaps" if value == "outage" => Test::Outage,
                         "overlaps" => Test::Overlaps(window(&value)?),
                         other => {
                             return Err(format!(
                                 "no field `{other}`: use phase, outcome, exception, task, trial, job, reward, class, \
-                                 sub, rule, flag, verdict or overlaps"
+                                 sub, rule, flag, verdict, held or overlaps"
                             ));
                         }
                     }
@@ -243,6 +250,7 @@ impl Test {
                     wanted => flags.iter().any(|f| word(Some(f.word()), wanted)),
                 }
             }
+            Test::Held(held) => row.held == *held,
             Test::Outage => row.outage,
             Test::Overlaps(window) => window.meets(row.started, row.finished),
             Test::Task(wanted) => match wanted.strip_prefix('=') {

@@ -56,6 +56,8 @@ pub fn filters(model: &Model) -> Menu {
     }
     let judged = model.rows.iter().filter(|r| r.verdict.is_some()).count();
     add("with a verdict".to_string(), judged, "verdict:any".to_string());
+    let held = model.rows.iter().filter(|r| r.held).count();
+    add("whose container is held".to_string(), held, "held:any".to_string());
     let outage = model.rows.iter().filter(|r| r.outage).count();
     add("during a noted outage".to_string(), outage, "overlaps:outage".to_string());
     Menu { title: "filter by".to_string(), items, selected: 0 }

@@ -166,6 +166,8 @@ pub struct Row {
     pub looked: bool,
     /// It ran during a noted outage.
     pub outage: bool,
+    /// Its container, or a copy of it, is held, by the last line of the journal about it.
+    pub held: bool,
     /// The verifier's last word on it, where it ran again: of several regrades the one that counts, else the
     /// last.
     pub regrade: Option<Regraded>,
@@ -223,6 +225,7 @@ impl Row {
             verdict: None,
             looked: false,
             outage: false,
+            held: false,
             regrade: None,
         }
     }
@@ -233,6 +236,7 @@ impl Row {
         row.class = job.class_of(trial).cloned();
         row.verdict = job.verdict_of(trial);
         row.looked = looked(job, trial);
+        row.held = job.notebook.held(&trial.name).is_some();
         row.regrade = Regraded::of(trial);
         row.outage = {
             let start = trial.result.as_ref().and_then(|r| r.started).or(trial.evidence.as_ref().and_then(|e| e.began));

@@ -108,7 +108,7 @@ struct Root {
 impl Drop for Root {
     fn drop(&mut self) {
         if !self.keep
-            && let Err(error) = fs::remove_dir_all(&self.path)
+            && let Err(error) = crate::environment::local::remove_tree(&self.path)
         {
             tracing::warn!(path = %self.path.display(), %error, "the demo's directory could not be removed");
         }

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use tokio::io::AsyncReadExt;
 
 mod processes;
+mod scratch;
 mod terminal;
 
 use self::processes::{kill_group, kill_marked, kill_where};
+pub use self::scratch::remove_tree;
 use self::terminal::Terminals;
 use super::pack::{self, Packed};
 use super::pipe::{PipeReader, pipe};
@@ -368,10 +370,7 @@ impl Place {
                 break;
             }
         }
-        match fs::remove_dir_all(&self.scratch) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(EnvError::io("remove the scratch directory", &e)),
-            _ => Ok(()),
-        }
+        remove_tree(&self.scratch).map_err(|e| EnvError::io("remove the scratch directory", &e))
     }
 }
 
@@ -485,10 +484,7 @@ pub fn clear_left(root: &Path) -> io::Result<usize> {
             break;
         }
     }
-    match fs::remove_dir_all(root) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(ended),
-    }
+    remove_tree(root).map(|()| ended)
 }
 
 /// What of `path` lies beneath `dir`.

@@ -382,9 +382,13 @@ pub fn phase_words(row: &Row, model: &Model, room: usize) -> String {
         Phase::Starting => "starting".to_string(),
         Phase::Verifying => "verifying".to_string(),
         Phase::RetryWait => if room < 13 { "retry" } else { "retry is due" }.to_string(),
-        Phase::Done | Phase::Queued | Phase::Orphaned | Phase::Unreadable => match row.outcome {
-            Outcome::Error if room < 12 => "error".to_string(),
-            outcome => outcome.word().to_string(),
-        },
+        Phase::Done | Phase::Queued | Phase::Orphaned | Phase::Unreadable => {
+            let word = match row.outcome {
+                Outcome::Error if room < 12 => "error",
+                outcome => outcome.word(),
+            };
+            let whole = format!("{word}, held");
+            if row.held && width(&whole) <= room { whole } else { word.to_string() }
+        }
     }
 }
