@@ -1,6 +1,6 @@
 //! Connections to the engine that wake nobody for nothing.
 //!
-//! A trial is some thirty short exchanges with the engine, between which the program sleeps: being woken is
+//! A trial is a dozen and more short exchanges with the engine, between which the program sleeps: being woken is
 //! most of what they cost. An ordinary stream is woken after every request only to hear that it could write
 //! again (the engine took the request), and for each of the sixteen pieces in which engines write the head
 //! of the answer to the start of a command.

@@ -479,7 +479,8 @@ impl JobWriter {
     pub fn leave(&mut self, now: Stamp) -> Result<(), WriteError> {
         self.flush()?;
         self.hold()?;
-        self.folder.settle("result.json")?;
+        // It can be made again, so that it is no reason to keep the lease: somebody may have removed it.
+        let _ = self.folder.settle("result.json");
         self.lease.release(&self.folder, now)
     }
 
