@@ -546,6 +546,19 @@ fn a_retry_keeps_the_attempt_as_evidence() {
 }
 
 #[test]
+fn a_lease_is_given_back_though_somebody_removed_the_jobs_result() {
+    let temp = tempfile::tempdir().unwrap();
+    let mut made = begin(temp.path(), "bare", &["a"]);
+    made.job.flush().unwrap();
+    fs::remove_file(made.dir.join("result.json")).unwrap();
+    made.job.leave(at(20.0)).unwrap();
+    let (folder, mut observer) = (Folder::open(&made.dir).unwrap(), Observer::default());
+    let claim =
+        Lease::claim(&folder, &Claimant::default(), May::TakeStale, &mut observer, Duration::ZERO, at(30.0)).unwrap();
+    assert!(matches!(claim, Claim::Mine(_)), "{claim:?}");
+}
+
+#[test]
 fn a_job_is_gone_on_with() {
     let temp = tempfile::tempdir().unwrap();
     let mut made = begin(temp.path(), "resumed", &["a", "b"]);
