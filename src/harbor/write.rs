@@ -12,7 +12,7 @@
 //! | [`raised`] | a failure under its name |
 //! | [`reread`] | a job read back, to be gone on with |
 //! | [`lease`] | who works on the job: `pilothouse.lease` |
-//! | [`job`] | the job dir as it grows, trial by trial |
+//! | [`job`], `trial` | the job dir as it grows, trial by trial |
 //! | [`mod@quarantine`] | a safe place for what has to leave a job dir |
 //! | [`scrub`], [`ids`] | no secrets in files; names that nobody else has |
 
@@ -34,12 +34,14 @@ pub mod result;
 pub mod scrub;
 pub mod stats;
 mod steps;
+mod trial;
 pub mod twin;
 
 pub use atomic::{Folder, Log, WriteError};
 pub use growing::Growing;
-pub use job::{JobWriter, Modes, Resume, Start, TrialFolder, clean_temps};
+pub use job::{JobWriter, Resume, Start, clean_temps};
 pub use lease::{Claim, Claimant, Lease, May, Observer};
 pub use quarantine::{QuarantineError, Quarantined, quarantine, restore};
 pub use raised::Raised;
 pub use scrub::Scrub;
+pub use trial::{Modes, Rooms, TrialFolder};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::disk::aside;
+use super::disk::{Disk, aside};
 use super::limits::duration;
 use super::plan::PlannedTrial;
 use super::start::workdir;
@@ -111,6 +111,7 @@ pub(super) async fn collect(
     wanted: Wanted,
     planned: &PlannedTrial,
     artifacts: Arc<Folder>,
+    disk: &Disk,
 ) -> Result<Vec<String>, WriteError> {
     let mut lines = Vec::new();
     let mut said = Vec::new();
@@ -119,7 +120,7 @@ pub(super) async fn collect(
     {
         // Nearly every task: one visit to the disk instead of two.
         let only = only.clone();
-        let done = aside(move || {
+        let done = disk.work(move |_| {
             let (found, said) = match published(&artifacts) {
                 Ok(found) => (found, Vec::new()),
                 Err(e) => (("directory", "failed"), vec![format!("Artifact {}: {e}", only.source)]),
@@ -155,7 +156,7 @@ pub(super) async fn collect(
         };
         lines.push(line(artifact, &place, (kind, status)));
     }
-    aside(move || write_manifest(&artifacts, &lines)).await?;
+    disk.work(move |_| write_manifest(&artifacts, &lines)).await?;
     Ok(said)
 }
 

@@ -1,16 +1,34 @@
 //! Writes of a trial, off the threads that keep deadlines: a slow disk holds up only its own trial.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::AbortHandle;
 
 use crate::harbor::write::{TrialFolder, WriteError};
 
-/// A trial's directory, written to by one thread at a time. Every write is waited for: nothing piles up.
+/// Longest time until a line is in the log. What is written before takes it along: a visit to the disk for
+/// every line would be a good part of what a short trial costs.
+const LATE: Duration = Duration::from_secs(1);
+
+/// A trial's directory, written to by one thread at a time. Every write but that of a line is waited for:
+/// nothing piles up.
 #[derive(Clone)]
-pub(super) struct Disk(Arc<Mutex<TrialFolder>>);
+pub(super) struct Disk {
+    folder: Arc<Mutex<TrialFolder>>,
+    lines: Arc<Mutex<Lines>>,
+}
+
+/// Lines that are not in the log yet, and who brings them there when nobody else does.
+#[derive(Default)]
+struct Lines {
+    waiting: Vec<String>,
+    late: Option<AbortHandle>,
+}
 
 impl Disk {
     pub(super) fn new(folder: TrialFolder) -> Disk {
-        Disk(Arc::new(Mutex::new(folder)))
+        Disk { folder: Arc::new(Mutex::new(folder)), lines: Arc::default() }
     }
 
     /// Work that touches the disk.
@@ -18,13 +36,60 @@ impl Disk {
         &self,
         what: impl FnOnce(&mut TrialFolder) -> Result<T, WriteError> + Send + 'static,
     ) -> Result<T, WriteError> {
-        let folder = Arc::clone(&self.0);
-        aside(move || what(&mut folder.lock().unwrap_or_else(PoisonError::into_inner))).await
+        self.take_lines();
+        let disk = self.clone();
+        aside(move || what(&mut disk.up_to_date())).await
     }
 
     /// The same on this thread, for one that is meant for it.
     pub(super) fn here<T>(&self, what: impl FnOnce(&TrialFolder) -> T) -> T {
-        what(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        what(&self.folder())
+    }
+
+    /// The same, with all lines written before.
+    pub(super) fn here_after_lines<T>(&self, what: impl FnOnce(&mut TrialFolder) -> T) -> T {
+        what(&mut self.up_to_date())
+    }
+
+    /// Nobody need come for the lines that wait: they are taken along now.
+    pub(super) fn take_lines(&self) {
+        if let Some(late) = self.lines().late.take() {
+            late.abort();
+        }
+    }
+
+    /// A line in `trial.log`, in a moment. That it can not be written shows again at the result, which counts.
+    pub(super) fn say(&self, text: String) {
+        let mut lines = self.lines();
+        lines.waiting.push(text);
+        if lines.late.is_none() {
+            let disk = self.clone();
+            let late = tokio::spawn(async move {
+                tokio::time::sleep(LATE).await;
+                let _ = disk.work(|_| Ok(())).await;
+            });
+            lines.late = Some(late.abort_handle());
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn folder(&self) -> MutexGuard<'_, TrialFolder> {
+        self.folder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The directory, once the lines that wait are written.
+    fn up_to_date(&self) -> MutexGuard<'_, TrialFolder> {
+        let mut folder = self.folder();
+        let waiting = std::mem::take(&mut self.lines().waiting);
+        for line in waiting {
+            if folder.log(&line).is_err() {
+                break;
+            }
+        }
+        folder
     }
 }
 

@@ -17,7 +17,7 @@ use super::gate::{Floor, Gate, Turned};
 use super::health::{Asker, Event, Health, Manners};
 use super::plan::{Plan, PlannedTrial};
 use super::policy::{Next, Order, Policy, Retry, Stop};
-use super::trial::{Attempt, Places};
+use super::trial::{Attempt, NOTE, Places};
 use crate::agent::{self, Agent, Desk};
 use crate::environment::Ledger;
 use crate::harbor::run_config::RetryConfig;
@@ -58,6 +58,7 @@ pub struct Finished {
 struct Done {
     trial: usize,
     result: TrialResult,
+    note: Option<String>,
     held: Option<String>,
 }
 
@@ -409,15 +410,14 @@ impl Job {
             pauses,
             lost,
             holder,
-            rooms: std::sync::OnceLock::new(),
         };
         self.began.insert(trial, self.begin.elapsed());
         self.work.spawn(async move {
-            let result = attempt.run().await;
+            let (result, note) = attempt.run().await;
             drop(seat);
             // What had not begun may have failed for what a gate is about: looked at right then.
             let held = if unbegun(&result) { asker.look().await } else { None };
-            Done { trial, result, held }
+            Done { trial, result, note, held }
         });
     }
 
@@ -456,7 +456,15 @@ impl Job {
             return false;
         }
         if let Some(disk) = self.disks.get(&done.trial).cloned() {
-            let put = self.write(move |writer| disk.here(|folder| writer.put_back(folder, Stamp::now()))).await;
+            disk.take_lines();
+            let note = done.note.clone();
+            let put = move |writer: &mut JobWriter| {
+                disk.here_after_lines(|folder| {
+                    take_note(folder, note.as_deref());
+                    writer.put_back(folder, Stamp::now())
+                })
+            };
+            let put = self.write(put).await;
             self.check(put);
         }
         self.tell(Event::PutBack(done.result.trial_name.clone(), why)).await;
@@ -472,13 +480,17 @@ impl Job {
         if self.put_back(&done).await {
             return;
         }
-        let Done { trial, result, .. } = done;
+        let Done { trial, result, note, .. } = done;
         let kinds: Vec<String> = result.exceptions().map(|e| e.exception_type.clone()).collect();
         let graded = result.reward_valid();
         let line = format!("Trial {} ended: {}", result.trial_name, kinds.first().map_or("no exception", |k| k));
         if let Some(disk) = self.disks.get(&trial).cloned() {
+            disk.take_lines();
             let end = move |writer: &mut JobWriter| {
-                disk.here(|folder| writer.end_trial(folder, &result, Stamp::now()))?;
+                disk.here_after_lines(|folder| {
+                    take_note(folder, note.as_deref());
+                    writer.end_trial(folder, &result, Stamp::now())
+                })?;
                 writer.log(&line)
             };
             let written = self.write(end).await;
@@ -525,6 +537,14 @@ impl Job {
             let noted = self.write(move |writer| writer.cancelling(&planned.config.trial_name, Stamp::now())).await;
             self.check(noted);
         }
+    }
+}
+
+/// Writes the note of an attempt, before its result: who reads that finds both.
+fn take_note(folder: &mut TrialFolder, note: Option<&str>) {
+    if let Some(Err(e)) = note.map(|note| folder.note(NOTE, note)) {
+        // That it can not be written shows again at the result, which counts.
+        let _ = folder.log(&format!("{NOTE}: {e}"));
     }
 }
 

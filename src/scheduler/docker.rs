@@ -201,7 +201,7 @@ impl DockerPlaces {
     /// The engine does not do it; what could be removed is.
     pub async fn close(&self) -> Result<(), EnvError> {
         let mut failed = Ok(());
-        let kept = self.engine.kept(Some(&self.job)).await?;
+        let kept = self.engine.kept_undated(Some(&self.job)).await?;
         let held = held_of(&kept, &[]);
         let holding = held.iter().any(|h| h.kind == HeldKind::Container);
         for thing in kept {
@@ -266,7 +266,7 @@ impl DockerPlaces {
 
 impl Places for DockerPlaces {
     fn check(&self) -> Check<'_> {
-        Box::pin(self.engine.ping())
+        Box::pin(self.engine.answers())
     }
 
     fn release<'a>(&'a self, kind: HeldKind, id: &'a str, name: &'a str) -> Act<'a, ()> {

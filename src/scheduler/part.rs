@@ -19,7 +19,7 @@ use crate::harbor::write::result::{AgentResult, ExceptionInfo, Timing, VerifierR
 use crate::job::Stamp;
 use crate::job::outcome::CANCELLED;
 use crate::job::work::Doing;
-use crate::verifier::{Verification, trust, verify};
+use crate::verifier::{Verification, Verified, verify};
 
 /// For outputs to be recovered after a stop.
 const RECOVERY: Duration = Duration::from_secs(60);
@@ -100,7 +100,7 @@ impl Attempt {
         if let Some(lost) = meter.read(part.step.as_deref(), seconds) {
             if lost.lost.as_secs() > 0 {
                 let clock = if lost.paused { "the agent's clock stood still" } else { "the agent's clock ran on" };
-                self.say(format!("Endpoint: away for {:.0} s of its waits; {clock}", lost.lost.as_secs_f64())).await;
+                self.say(format!("Endpoint: away for {:.0} s of its waits; {clock}", lost.lost.as_secs_f64()));
             }
             self.lost.push(lost);
         }
@@ -108,14 +108,14 @@ impl Attempt {
         // What it had to say when it was cut short.
         part.agent_result = Some(self.desk.reported());
         for line in self.desk.notes().await {
-            self.say(format!("Terminal: {line}")).await;
+            self.say(format!("Terminal: {line}"));
         }
         match done {
             Ok(result) => part.agent_result = Some(result),
             Err(raised) if raised.is_cancelled() => return Err(raised),
             Err(raised) => self.note(part, &raised).await,
         }
-        self.say_remarks().await;
+        self.say_remarks();
         Ok(())
     }
 
@@ -128,29 +128,29 @@ impl Attempt {
         };
         match timeout(RECOVERY, self.agent.settle(stage, cut)).await {
             Ok(Ok(())) => {}
-            Ok(Err(raised)) => self.say(format!("Agent: {} {}", raised.kind, raised.message)).await,
-            Err(_) => self.say("Agent: what was left of its work was given up".to_string()).await,
+            Ok(Err(raised)) => self.say(format!("Agent: {} {}", raised.kind, raised.message)),
+            Err(_) => self.say("Agent: what was left of its work was given up".to_string()),
         }
     }
 
     /// Closes the agent's terminal.
     pub(super) async fn clear_desk(&self) {
         for line in self.desk.clear().await {
-            self.say(format!("Terminal: {line}")).await;
+            self.say(format!("Terminal: {line}"));
         }
     }
 
     /// Ends the recording of the agent's terminal and leaves the terminal open.
     pub(super) async fn rest_desk(&self) {
         for line in self.desk.rest().await {
-            self.say(format!("Terminal: {line}")).await;
+            self.say(format!("Terminal: {line}"));
         }
     }
 
     /// What the commands so far came to, where it is worth a line.
-    async fn say_remarks(&self) {
+    fn say_remarks(&self) {
         if let Some(remark) = self.ledger.all().last().and_then(|noted| noted.remark()) {
-            self.say(remark).await;
+            self.say(remark);
         }
     }
 
@@ -183,6 +183,7 @@ impl Attempt {
             output_cap: planned.settings.output_cap,
             ledger: &self.ledger,
             mark: self.holder.as_ref().is_some_and(|holder| holder.marks()),
+            judge: self.holder.is_some(),
         };
         self.take_snapshot(environment, part).await;
         part.verifier = begun();
@@ -190,20 +191,14 @@ impl Attempt {
         self.desk.tell(|work| work.doing = Doing::Verifying { since });
         // The verifier keeps its limit itself: it has processes to kill.
         let limit = Limit { seconds: None, kind: "VerifierTimeoutError", what };
-        let done = phase(&mut self.cancel, limit, verify(environment, &what_to_do)).await;
+        let verified = async { Ok(verify(environment, &what_to_do).await) };
+        let done = phase(&mut self.cancel, limit, verified).await;
         finished(&mut part.verifier);
         self.desk.tell(|work| work.doing = Doing::Done);
-        self.say_remarks().await;
-        if self.holder.is_some() {
-            // It reads what was printed, and a table of wordings: on a thread that may wait.
-            let logs = Arc::clone(&logs);
-            let judged = tokio::task::spawn_blocking(move || (trust::doubt_of(&done, logs.dir()), done)).await;
-            let (doubt, done) = judged.map_err(|e| Raised::new("RuntimeError", &e.to_string(), what))?;
-            part.doubt = doubt;
-            part.verdict = Some(VerifierResult { rewards: Some(done?) });
-            return Ok(());
-        }
-        part.verdict = Some(VerifierResult { rewards: Some(done?) });
+        self.say_remarks();
+        let Verified { rewards, doubt } = done?;
+        part.doubt = doubt;
+        part.verdict = Some(VerifierResult { rewards: Some(rewards?) });
         Ok(())
     }
 
@@ -213,10 +208,10 @@ impl Attempt {
         match holder.snapshot(environment).await {
             None => {}
             Some(Ok(taken)) => {
-                self.say(format!("Snapshot: {} made before the tests", taken.name)).await;
+                self.say(format!("Snapshot: {} made before the tests", taken.name));
                 part.snapshot = Some(taken);
             }
-            Some(Err(why)) => self.say(format!("Snapshot: given up: {why}")).await,
+            Some(Err(why)) => self.say(format!("Snapshot: given up: {why}")),
         }
     }
 
@@ -233,7 +228,7 @@ impl Attempt {
                 Some(why) => holder.keep_snapshot(&trial, taken, why).await,
                 None => holder.drop_snapshot(taken).await.map(|()| "Snapshot: not needed, removed".to_string()),
             };
-            self.say(said.unwrap_or_else(|why| format!("Snapshot: {why}"))).await;
+            self.say(said.unwrap_or_else(|why| format!("Snapshot: {why}")));
         }
         let Some(why) = doubt else { return (false, None) };
         if !holder.holds() {
@@ -246,12 +241,12 @@ impl Attempt {
         };
         match holder.hold(environment, &trial, why, apart).await {
             Ok(words) => {
-                self.say(words.clone()).await;
+                self.say(words.clone());
                 (true, Some(words))
             }
             Err((cause, stop)) => {
                 let words = format!("not held, though {why}: {cause}");
-                self.say(words.clone()).await;
+                self.say(words.clone());
                 (!stop, Some(words))
             }
         }
@@ -266,7 +261,7 @@ impl Attempt {
             () = &mut work => {}
             () = stopped(&mut cancel) => {
                 if timeout(RECOVERY, work).await.is_err() {
-                    self.say("Artifacts: given up, the trial was stopped".to_string()).await;
+                    self.say("Artifacts: given up, the trial was stopped".to_string());
                 }
             }
         }
@@ -274,7 +269,7 @@ impl Attempt {
 
     /// Runs the hooks of the task and the step, then keeps the artifacts.
     async fn collect_all(&self, environment: Option<&dyn Environment>, step: Option<&TaskStep>) {
-        self.say("Collecting main service artifacts".to_string()).await;
+        self.say("Collecting main service artifacts".to_string());
         let planned = &*self.planned;
         let config = &planned.task.config;
         let spec = step.and_then(|step| planned.task.spec(step));
@@ -282,22 +277,22 @@ impl Attempt {
             let own = spec.map(|s| &*s.verifier.collect).unwrap_or_default();
             let hooks: Vec<_> = config.verifier.collect.iter().chain(own).collect();
             for line in run_hooks(environment, &hooks, config.environment.workdir.as_deref()).await {
-                self.say(line).await;
+                self.say(line);
             }
         }
         let own = spec.map(|s| s.artifacts.clone()).unwrap_or_default();
         let wanted = Wanted::of(planned.artifacts.iter().cloned().chain(own));
         let done = match self.rooms().await {
-            Ok(rooms) => collect(environment, wanted, planned, rooms.artifacts).await,
+            Ok(rooms) => collect(environment, wanted, planned, rooms.artifacts, &self.disk).await,
             Err(e) => Err(e),
         };
         match done {
             Ok(lines) => {
                 for line in lines {
-                    self.say(line).await;
+                    self.say(line);
                 }
             }
-            Err(e) => self.say(format!("Artifacts: {e}")).await,
+            Err(e) => self.say(format!("Artifacts: {e}")),
         }
     }
 }

@@ -25,7 +25,7 @@ impl Attempt {
         let mut dirty = false;
         for (index, step) in task.steps.iter().enumerate() {
             let name = step.name.clone().unwrap_or_default();
-            self.say(format!("Starting step {}/{total}: {name}", index + 1)).await;
+            self.say(format!("Starting step {}/{total}: {name}", index + 1));
             sheet.steps.push(Part { step: Some(name.clone()), ..Part::default() });
             let Some(part) = sheet.steps.last_mut() else { break };
             let begun = self.disk.work(move |folder| folder.begin_step(&name, Modes::default()));
@@ -35,7 +35,7 @@ impl Attempt {
             self.rest_desk().await;
             self.archive(&**environment, Arc::clone(&folder)).await?;
             if let Some(why) = self.ends_here(step, part) {
-                self.say(why).await;
+                self.say(why);
                 break;
             }
         }
@@ -122,7 +122,7 @@ impl Attempt {
     /// Moves what the step left to its own directories.
     async fn archive(&self, environment: &dyn Environment, step: Arc<Folder>) -> Result<(), Raised> {
         if let Err(e) = environment.hand_over().await {
-            self.say(format!("Step: {e}")).await;
+            self.say(format!("Step: {e}"));
         }
         self.disk.work(move |folder| folder.archive(&step)).await.map_err(os_error("a step's end"))
     }
@@ -131,7 +131,7 @@ impl Attempt {
     /// where it is, as under Harbor.
     pub(super) async fn drop_empty(&self) {
         if let Err(e) = self.disk.work(|folder| folder.drop_empty()).await {
-            self.say(format!("Steps: {e}")).await;
+            self.say(format!("Steps: {e}"));
         }
     }
 

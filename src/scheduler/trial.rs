@@ -1,7 +1,7 @@
 //! One attempt at a trial: environment, agent, artifacts, verifier, teardown; and its result.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -24,7 +24,7 @@ use crate::harbor::write::raised::Raised;
 use crate::harbor::write::result::{
     AgentInfo, ModelInfo, StepResult, TaskId, Timing, TrialResult, Utc, VerifierResult, file_uri,
 };
-use crate::harbor::write::{Folder, Scrub, WriteError, ids};
+use crate::harbor::write::{Rooms, Scrub, WriteError, ids};
 use crate::job::Stamp;
 use crate::model::endpoint::Endpoint;
 
@@ -123,23 +123,6 @@ pub(super) struct Attempt {
     pub lost: Vec<Lost>,
     /// Holds its container, should the verifier's answer not be to be trusted.
     pub holder: Option<Arc<Holder>>,
-    /// The directories of its phases, once they are made.
-    pub rooms: OnceLock<Rooms>,
-}
-
-/// The directories of a trial's phases, open.
-#[derive(Clone)]
-pub(super) struct Rooms {
-    pub agent: Arc<Folder>,
-    pub verifier: Arc<Folder>,
-    pub artifacts: Arc<Folder>,
-}
-
-impl Rooms {
-    fn open(trial: &Folder) -> Result<Rooms, WriteError> {
-        let open = |name: &str| trial.sub(name).map(Arc::new);
-        Ok(Rooms { agent: open("agent")?, verifier: open("verifier")?, artifacts: open("artifacts")? })
-    }
 }
 
 /// What is known of an attempt so far.
@@ -156,11 +139,12 @@ pub(super) struct Sheet {
 }
 
 impl Attempt {
-    /// Runs it to its end. It always has a result, and leaves no environment behind.
-    pub(super) async fn run(mut self) -> TrialResult {
+    /// Runs it to its end. It always has a result, and leaves no environment behind. The other is what is to be
+    /// noted beside the result ([`NOTE`]).
+    pub(super) async fn run(mut self) -> (TrialResult, Option<String>) {
         let started = Stamp::now();
         let mut sheet = Sheet { environment_setup: begun(), ..Sheet::default() };
-        let environment = match self.place().await {
+        let environment = match self.place() {
             Ok(environment) => Some(environment),
             Err(raised) => {
                 finished(&mut sheet.environment_setup);
@@ -180,20 +164,21 @@ impl Attempt {
         }
         // What the agent left running lived until here; a stream that is open would hold up the removal.
         self.clear_desk().await;
+        let mut note = None;
         if let Some(environment) = environment {
             if let Err(e) = environment.hand_over().await {
-                self.say(format!("Teardown: {e}")).await;
+                self.say(format!("Teardown: {e}"));
             }
             let (held, words) = self.held(&*environment, &sheet).await;
             if !held && let Err(e) = environment.stop().await {
-                self.say(format!("Teardown: {e}")).await;
+                self.say(format!("Teardown: {e}"));
             }
             if self.stepwise() {
                 self.drop_empty().await;
             }
-            self.remember(&*environment, held, words).await;
+            note = Some(self.noted(&*environment, held, words));
         }
-        self.result(sheet, started)
+        (self.result(sheet, started), note)
     }
 
     /// Whether the task has `[[steps]]`.
@@ -201,9 +186,9 @@ impl Attempt {
         !self.planned.task.config.steps.is_empty()
     }
 
-    /// A line in `trial.log`. That it can not be written shows again at the result, which counts.
-    pub(super) async fn say(&self, text: String) {
-        let _ = self.disk.work(move |folder| folder.log(&text)).await;
+    /// A line in `trial.log`.
+    pub(super) fn say(&self, text: String) {
+        self.disk.say(text);
     }
 
     /// Records a failure. The first one stays, but for a stop: a trial that was stopped before it was
@@ -213,7 +198,7 @@ impl Attempt {
             None => format!("Trial {}", self.planned.config.trial_name),
             Some(step) => format!("Step {step}"),
         };
-        self.say(format!("{whose} failed: {} {}", raised.kind, raised.message)).await;
+        self.say(format!("{whose} failed: {} {}", raised.kind, raised.message));
         if part.exception.is_none() || raised.is_cancelled() {
             if part.step.is_none() {
                 let text = raised.traceback();
@@ -225,8 +210,8 @@ impl Attempt {
         }
     }
 
-    /// Writes down where the trial ran, and what its commands came to.
-    async fn remember(&self, environment: &dyn Environment, held: bool, words: Option<String>) {
+    /// Where the trial ran, and what its commands came to.
+    fn noted(&self, environment: &dyn Environment, held: bool, words: Option<String>) -> String {
         let is = environment.describe();
         let commands = self.ledger.all();
         let mut deviations = is.deviations;
@@ -246,25 +231,12 @@ impl Attempt {
             let task_dir = self.planned.task.dir.to_string_lossy();
             fields.insert("held".to_string(), json!({ "held": held, "words": words, "task_dir": task_dir }));
         }
-        let text = serde_json::to_string_pretty(&note).unwrap_or_default();
-        if let Err(e) = self.disk.work(move |folder| folder.note(NOTE, &text)).await {
-            self.say(format!("{NOTE}: {e}")).await;
-        }
+        serde_json::to_string_pretty(&note).unwrap_or_default()
     }
 
-    async fn place(&self) -> Result<Arc<dyn Environment>, Raised> {
+    fn place(&self) -> Result<Arc<dyn Environment>, Raised> {
         let during = "the environment's start";
-        let made = self.disk.work(|folder| {
-            let folder = folder.folder();
-            let rooms = Rooms::open(folder)?;
-            let kept = rooms.artifacts.make("logs", 0o755)?.make("artifacts", 0o755)?;
-            Ok((folder.path().to_path_buf(), kept.path().to_path_buf(), rooms))
-        });
-        let (at, kept, rooms) = made.await.map_err(os_error(during))?;
-        if !self.stepwise() {
-            // Those of steps are other ones for each step.
-            let _ = self.rooms.set(rooms);
-        }
+        let (at, kept) = self.disk.here(|folder| (folder.folder().path().to_path_buf(), folder.rooms().published()));
         let mount = |host: PathBuf, inside: &str| Mount { host, inside: inside.to_string(), read_only: false };
         let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let at = whole(at);
@@ -304,7 +276,7 @@ impl Attempt {
         finished(&mut sheet.environment_setup);
         done?;
         let is = environment.describe();
-        self.say(format!("Environment: {}; {}", is.summary, is.deviations.join("; "))).await;
+        self.say(format!("Environment: {}; {}", is.summary, is.deviations.join("; ")));
         if let Some(check) = &task.config.environment.healthcheck {
             let limit = Limit { seconds: None, kind: "HealthcheckError", what: "Healthcheck" };
             phase(&mut self.cancel, limit, healthy(&**environment, check, None)).await?;
@@ -351,10 +323,10 @@ impl Attempt {
 
     /// The trial's `agent/`, `verifier/` and `artifacts/` as they are now.
     pub(super) async fn rooms(&self) -> Result<Rooms, WriteError> {
-        match self.rooms.get() {
-            Some(rooms) => Ok(rooms.clone()),
-            None => self.disk.work(|folder| Rooms::open(folder.folder())).await,
+        if !self.stepwise() {
+            return Ok(self.disk.here(|folder| folder.rooms().clone()));
         }
+        self.disk.work(|folder| Rooms::open(folder.folder())).await
     }
 
     fn result(&self, sheet: Sheet, started: Stamp) -> TrialResult {

@@ -48,15 +48,41 @@ pub struct Verification<'a> {
     pub ledger: &'a Ledger,
     /// Its processes get a variable of ours ([`VERIFIER_MARK`]), by which they can be found and ended.
     pub mark: bool,
+    /// Says whether the answer can be trusted.
+    pub judge: bool,
+}
+
+/// What a verification came to.
+#[derive(Debug)]
+pub struct Verified {
+    /// The rewards, or why there are none, by Harbor's names: `AddTestsDirError`, `VerifierTimeoutError`,
+    /// `RewardFileNotFoundError`, `RewardFileEmptyError`, `VerifierOutputParseError`, `FileNotFoundError` (no
+    /// test script), `ValueError` (a variable of the host that is not set), `RuntimeError` (the environment).
+    pub rewards: Result<RewardMap, Raised>,
+    /// Why that can not be trusted, where it was asked for.
+    pub doubt: Option<String>,
 }
 
 /// Runs the tests and reads their reward.
-///
-/// # Errors
-/// By Harbor's names: `AddTestsDirError`, `VerifierTimeoutError`, `RewardFileNotFoundError`,
-/// `RewardFileEmptyError`, `VerifierOutputParseError`, `FileNotFoundError` (no test script),
-/// `ValueError` (a variable of the host that is not set), `RuntimeError` (the environment).
-pub async fn verify(environment: &dyn Environment, what: &Verification<'_>) -> Result<RewardMap, Raised> {
+pub async fn verify(environment: &dyn Environment, what: &Verification<'_>) -> Verified {
+    let noted = tests(environment, what).await;
+    let (logs, judge) = (Arc::clone(what.logs), what.judge);
+    let read = move || {
+        let rewards = noted.and_then(|noted| {
+            // What became of the tests is the reason why there is no reward.
+            read_reward(logs.dir()).map_err(|raised| match noted.remark() {
+                Some(remark) => Raised { message: format!("{} ({remark})", raised.message), ..raised },
+                None => raised,
+            })
+        });
+        let doubt = if judge { trust::doubt_of(&rewards, logs.dir()) } else { None };
+        Ok(Verified { rewards, doubt })
+    };
+    aside(read).await.unwrap_or_else(|raised| Verified { rewards: Err(raised), doubt: None })
+}
+
+/// Runs the tests under their limit.
+async fn tests(environment: &dyn Environment, what: &Verification<'_>) -> Result<Noted, Raised> {
     let over = || {
         let seconds = what.limit.unwrap_or_default().as_secs_f64();
         let message = format!("Verifier execution timed out after {seconds:?} seconds");
@@ -71,13 +97,7 @@ pub async fn verify(environment: &dyn Environment, what: &Verification<'_>) -> R
         },
         None => run(environment, what, None).await?,
     };
-    let Some(noted) = ran else { return Err(over()) };
-    let logs = Arc::clone(what.logs);
-    // What became of the tests is the reason why there is no reward.
-    aside(move || read_reward(logs.dir())).await.map_err(|raised| match noted.remark() {
-        Some(remark) => Raised { message: format!("{} ({remark})", raised.message), ..raised },
-        None => raised,
-    })
+    ran.ok_or_else(over)
 }
 
 /// File work on a thread that may wait for a disk.
@@ -97,13 +117,19 @@ async fn run(
         return Err(Raised::new("FileNotFoundError", "No test script found", DURING));
     };
     let failed = |e: EnvError| Raised::new("RuntimeError", &e.to_string(), DURING);
-    forget_rewards(environment, what.logs).await?;
     let name = script.rsplit('/').next().unwrap_or(script);
-    let mut runnable = true;
-    for tests in &step.tests {
-        let up = environment.upload(Upload::Scripts(task.dir.join(tests), name.to_string()), "/tests").await;
-        runnable &= up.map_err(|e| Raised::new("AddTestsDirError", &e.to_string(), DURING))?.program;
-    }
+    let upload = async {
+        let mut runnable = true;
+        for tests in &step.tests {
+            let up = environment.upload(Upload::Scripts(task.dir.join(tests), name.to_string()), "/tests").await;
+            runnable &= up.map_err(|e| Raised::new("AddTestsDirError", &e.to_string(), DURING))?.program;
+        }
+        Ok::<_, Raised>(runnable)
+    };
+    // Both before the tests run; neither waits for the other.
+    let (forgotten, uploaded) = tokio::join!(forget_rewards(environment, what.logs), upload);
+    forgotten?;
+    let runnable = uploaded?;
     let script = quoted(&environment.locate(&format!("/tests/{name}")));
     // Most test scripts are not executable in their repositories.
     if !runnable || step.tests.is_empty() {

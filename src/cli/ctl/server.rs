@@ -32,7 +32,9 @@ const MOST: usize = 32;
 /// For a request to come and an answer to go.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks whether the socket is still there.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(5);
+/// Before a connection is taken again that could not be.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Names listed by `status`.
 const NAMED: usize = 200;
 /// Most slots that can be asked for.
@@ -168,7 +170,7 @@ async fn serve(ship: Ship, mut bound: Bound, paths: &[PathBuf]) {
         tokio::select! {
             accepted = bound.listener.accept() => {
                 let Ok((stream, _)) = accepted else {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(AGAIN).await;
                     continue;
                 };
                 let number = numbers.fetch_add(1, Ordering::Relaxed) + 1;

@@ -368,6 +368,7 @@ impl Work<'_> {
             output_cap: OUTPUT_CAP,
             ledger: &ledger,
             mark: true,
+            judge: false,
         };
         tell(&match seconds.filter(|s| s.is_finite()) {
             Some(seconds) => format!("running the verifier, for at most {seconds} s"),
@@ -377,7 +378,7 @@ impl Work<'_> {
         let verified: Result<RewardMap, Raised> = tokio::select! {
             biased;
             () = stop => return Err(Failed::Stopped),
-            verified = verify(&room.environment, &verification) => verified,
+            verified = verify(&room.environment, &verification) => verified.rewards,
         };
         let finished = Stamp::now();
         let logs = keep_logs(self.trial, self.n, room.logs.dir(), &scrub).map_err(|e| e.to_string())?;

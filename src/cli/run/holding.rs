@@ -88,11 +88,11 @@ pub fn span(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Whoever holds containers of a job; takes over what an earlier owner of it held.
+/// Whoever holds containers of a job; takes over what an earlier owner of it held, where there was one.
 pub(super) async fn holder(
     terms: HoldTerms,
     job: (&str, &Path),
-    engine: &DockerEngine,
+    (engine, resumed): (&DockerEngine, bool),
     places: Arc<dyn Places>,
     scribe: Scribe,
     tell: Tell,
@@ -111,9 +111,11 @@ pub(super) async fn holder(
     let records = HeldRecords::of(&terms.state_dir);
     let address = engine.address().to_string();
     let holder = Holder::new(terms, (job.0, job.1.to_path_buf()), &address, places, Some(hear));
-    let kept = engine.kept(Some(job.0)).await.unwrap_or_default();
-    let there: Vec<HeldRecord> = held_of(&kept, &records.read()).into_iter().filter_map(|h| h.record).collect();
-    holder.take_over(there).await;
+    if resumed {
+        let kept = engine.kept(Some(job.0)).await.unwrap_or_default();
+        let there: Vec<HeldRecord> = held_of(&kept, &records.read()).into_iter().filter_map(|h| h.record).collect();
+        holder.take_over(there).await;
+    }
     Arc::new(holder)
 }
 

@@ -295,7 +295,9 @@ async fn begin(prepared: Prepared, terms: Terms) -> Result<Working, Refusal> {
             let holder = match holding {
                 Some((engine, hold)) => {
                     let (notes, tell) = (scribe.clone(), terms.tell.clone());
-                    let holder = super::holding::holder(hold, (&id, &dir), &engine, places.places(), notes, tell).await;
+                    let holder =
+                        super::holding::holder(hold, (&id, &dir), (&engine, resumed), places.places(), notes, tell)
+                            .await;
                     let keeper = Arc::clone(&holder);
                     // It ends with the runtime.
                     tokio::spawn(async move { keeper.keep_age().await });

@@ -121,7 +121,7 @@ fn images(needed: Vec<NeededImage>, plan: &Plan, tell: &Tell) -> Result<Option<S
 
 async fn around(engine: &DockerEngine, plan: &Plan, tell: &Tell) -> Result<(), Refusal> {
     let refuse = |e: EnvError| Refusal::of(&e.to_string());
-    engine.ping().await.map_err(refuse)?;
+    engine.answers().await.map_err(refuse)?;
     let root = engine.facts().root_dir.clone();
     if engine.address().is_local()
         && Path::new(&root).is_dir()

@@ -150,6 +150,8 @@ pub(super) struct State {
     pub(super) id: Option<String>,
     pub(super) seen: Option<watch::Receiver<Seen>>,
     suspect: Option<String>,
+    /// Something ran in it.
+    ran: bool,
     pub(super) stopped: bool,
     /// Where its commands start, as the engine says.
     pub(super) home: Option<String>,
@@ -213,6 +215,22 @@ impl DockerEnvironment {
         self.state().suspect.get_or_insert_with(|| why.to_string());
     }
 
+    /// Something ran in it: its image is of use.
+    pub(super) fn has_run(&self) {
+        self.state().ran = true;
+    }
+
+    /// The error of a container that ended. Where nothing ever ran in it the image is at fault, and says why.
+    pub(super) async fn ended(&self, call: &str, id: &str, code: Option<i64>) -> EnvError {
+        if self.state().ran {
+            return died(call, code);
+        }
+        let log = self.log_tail(id).await;
+        let detail = format!("it ended at once with exit code {}: {log}", code.unwrap_or(-1));
+        let remedy = "the image's entrypoint must run its arguments, and the image must have sh";
+        EnvError::new(Trouble::Died, &format!("start container {}", self.name), &detail, remedy)
+    }
+
     pub(super) fn id(&self, call: &str) -> Result<String, EnvError> {
         let state = self.state();
         match &state.id {
@@ -224,8 +242,9 @@ impl DockerEnvironment {
     /// The id of a container that is believed to answer: a suspect one is asked first.
     pub(super) async fn ready(&self, call: &str) -> Result<String, EnvError> {
         let id = self.id(call)?;
-        if let Some(code) = self.seen().and_then(|s| s.borrow().died) {
-            return Err(died(call, Some(code)));
+        let code = self.seen().and_then(|s| s.borrow().died);
+        if let Some(code) = code {
+            return Err(self.ended(call, &id, Some(code)).await);
         }
         if self.suspicion().is_none() {
             return Ok(id);
@@ -236,7 +255,7 @@ impl DockerEnvironment {
                 let remedy = "the container is given up and removed";
                 Err(EnvError::new(Trouble::Suspect, call, &format!("the container does not answer: {why}"), remedy))
             }
-            Life::Dead(code) => Err(died(call, code)),
+            Life::Dead(code) => Err(self.ended(call, &id, code).await),
             Life::Absent => Err(died(call, None)),
         }
     }
@@ -248,7 +267,11 @@ impl DockerEnvironment {
             Ok(found) => {
                 // Without a directory of the image's own commands start at the root.
                 let home = found.config.and_then(|c| c.working_dir).filter(|d| d.starts_with('/'));
-                self.state().home = Some(home.unwrap_or_else(|| "/".to_string()));
+                let home = home.unwrap_or_else(|| "/".to_string());
+                if self.spec.workdir.is_none() {
+                    self.engine.inner.watch.learn_home(&self.spec.image, &home);
+                }
+                self.state().home = Some(home);
                 let state = found.state.unwrap_or_default();
                 Ok(match (state.running, state.paused) {
                     (Some(true), Some(true)) => Found::Paused,

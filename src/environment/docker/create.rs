@@ -66,14 +66,19 @@ impl DockerEnvironment {
         open_mounts(&self.spec().mounts)?;
         look_at(&self.spec().volumes)?;
         let id = self.begin().await?;
+        // Where commands start is asked once for an image. That a container ended at once shows at the first
+        // command, if not by the engine's events before: a question for each would cost a trial time.
+        let known = match &self.spec().workdir {
+            None => self.engine().inner.watch.home(&self.spec().image),
+            workdir => workdir.clone().filter(|w| w.starts_with('/')),
+        };
+        if known.is_some() {
+            self.state().home = known;
+            return Ok(());
+        }
         match self.inspected(&id).await? {
             Found::Running | Found::Paused => Ok(()),
-            Found::Ended(code) => {
-                let log = self.log_tail(&id).await;
-                let detail = format!("it ended at once with exit code {}: {log}", code.unwrap_or(-1));
-                let remedy = "the image's entrypoint must run its arguments, and the image must have sh";
-                Err(EnvError::new(Trouble::Died, &format!("start container {}", self.name()), &detail, remedy))
-            }
+            Found::Ended(code) => Err(self.ended("start a container", &id, code).await),
         }
     }
 
@@ -174,7 +179,7 @@ impl DockerEnvironment {
         })
     }
 
-    async fn log_tail(&self, id: &str) -> String {
+    pub(super) async fn log_tail(&self, id: &str) -> String {
         let options = LogsOptionsBuilder::default().stdout(true).stderr(true).tail("5").build();
         let mut words = String::new();
         let read = async {

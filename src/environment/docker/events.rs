@@ -1,4 +1,4 @@
-//! The engine's events: who died, and who was killed for want of memory.
+//! The engine's events: who died, who was killed for want of memory, and that images changed.
 //!
 //! The inspected state of a container says nothing reliable about memory; the events do. One task
 //! follows them per engine and connects again from the last one seen.
@@ -8,12 +8,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bollard::Docker;
-use bollard::models::EventMessage;
+use bollard::models::{EventMessage, EventMessageTypeEnum};
 use bollard::query_parameters::EventsOptionsBuilder;
 use futures_util::StreamExt;
 use tokio::sync::watch;
 
 use crate::job::Stamp;
+
+/// What is listened for: two of containers, the rest of images, by which a name comes to mean another one.
+const EVENTS: [&str; 8] = ["oom", "die", "tag", "untag", "delete", "pull", "load", "import"];
 
 /// What the events told about a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub(super) struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     seen: Mutex<HashMap<String, watch::Sender<Seen>>>,
+    /// Where commands start, by image; forgotten when any image changes.
+    homes: Mutex<HashMap<String, String>>,
 }
 
 impl Watch {
@@ -45,7 +50,25 @@ impl Watch {
         self.seen().remove(id);
     }
 
+    fn homes(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where commands start in containers of an image, as one of them said.
+    pub(super) fn home(&self, image: &str) -> Option<String> {
+        self.homes().get(image).cloned()
+    }
+
+    /// Keeps it.
+    pub(super) fn learn_home(&self, image: &str, home: &str) {
+        self.homes().insert(image.to_string(), home.to_string());
+    }
+
     fn note(&self, message: &EventMessage) {
+        if message.typ == Some(EventMessageTypeEnum::IMAGE) {
+            self.homes().clear();
+            return;
+        }
         let Some(id) = message.actor.as_ref().and_then(|a| a.id.as_deref()) else { return };
         let seen = self.seen();
         let Some(sender) = seen.get(id) else { return };
@@ -64,8 +87,8 @@ impl Watch {
 /// Follows the events until it is aborted. `since` is a moment on the engine's clock.
 pub(super) async fn follow(docker: Docker, watch: Arc<Watch>, since: Option<Stamp>) {
     let filters = HashMap::from([
-        ("type".to_string(), vec!["container".to_string()]),
-        ("event".to_string(), vec!["oom".to_string(), "die".to_string()]),
+        ("type".to_string(), vec!["container".to_string(), "image".to_string()]),
+        ("event".to_string(), EVENTS.map(str::to_string).to_vec()),
     ]);
     let mut last = since.map_or(0, |s| i64::try_from(s.as_nanosecond()).unwrap_or(0));
     let mut pause = Duration::from_millis(100);
@@ -85,6 +108,7 @@ pub(super) async fn follow(docker: Docker, watch: Arc<Watch>, since: Option<Stam
                 last = last.max(at);
             }
         }
+        watch.homes().clear();
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(5));
     }

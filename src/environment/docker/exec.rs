@@ -74,7 +74,7 @@ impl DockerEnvironment {
         let mut cut = false;
         let woken = self.wait(&id, &mut stream, &mut notice, deadline, output.as_ref(), &mut cut).await?;
         let ended = match woken {
-            Woken::Died(code) => return Err(died(&call, Some(code))),
+            Woken::Died(code) => return Err(self.ended(&call, &id, Some(code)).await),
             Woken::End => {
                 let exit = self.exit_code(&id, &exec).await?;
                 if pid(&notice).is_none() {
@@ -83,6 +83,7 @@ impl DockerEnvironment {
                     let remedy = "look at its user, its directory and its output file; the image needs sh";
                     return Err(EnvError::new(Trouble::Command, &call, &detail, remedy));
                 }
+                self.has_run();
                 if exit == 137 {
                     // Killed alone, or with everything: one end is reported before the other.
                     self.await_oom(oom_before, OOM_REPORT).await;
@@ -128,6 +129,7 @@ impl DockerEnvironment {
                 keep(&mut text, &piece, PROBE_BYTES);
             }
             let exit = self.exit_code(id, &exec).await?;
+            self.has_run();
             Ok(ProbeAnswer { exit, text: String::from_utf8_lossy(&text).into_owned() })
         };
         match tokio::time::timeout(limit, asked).await {
@@ -173,7 +175,7 @@ impl DockerEnvironment {
                 error
             }
             Trouble::NotFound | Trouble::Conflict | Trouble::Engine => match self.inspected(id).await {
-                Ok(Found::Ended(code)) => died(&error.call, code),
+                Ok(Found::Ended(code)) => self.ended(&error.call, id, code).await,
                 Ok(Found::Paused) => {
                     self.suspect("somebody paused it");
                     error

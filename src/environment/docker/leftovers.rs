@@ -20,10 +20,27 @@ impl DockerEngine {
     /// # Errors
     /// No answer.
     pub async fn kept(&self, job: Option<&str>) -> Result<Vec<Kept>, EnvError> {
-        let label = job.map_or_else(|| JOB.to_string(), |job| format!("{JOB}={job}"));
-        let filters = HashMap::from([("label", vec![label.as_str()])]);
+        let listed = self.listed(job).await?;
+        if listed.is_empty() {
+            return Ok(Vec::new());
+        }
+        // The age of things is by the engine's own clock.
         let now = self.call(&calls::INFO, "", self.docker().info()).await?.system_time;
         let now = now.and_then(|t| t.parse::<Stamp>().ok()).map_or(i64::MIN, |s| s.as_second());
+        Ok(ours(listed, now))
+    }
+
+    /// The same without ages, for one question less.
+    ///
+    /// # Errors
+    /// No answer.
+    pub async fn kept_undated(&self, job: Option<&str>) -> Result<Vec<Kept>, EnvError> {
+        Ok(ours(self.listed(job).await?, i64::MIN))
+    }
+
+    async fn listed(&self, job: Option<&str>) -> Result<Vec<Listed>, EnvError> {
+        let label = job.map_or_else(|| JOB.to_string(), |job| format!("{JOB}={job}"));
+        let filters = HashMap::from([("label", vec![label.as_str()])]);
         let mut listed = Vec::new();
 
         let options = ListContainersOptionsBuilder::default().all(true).size(true).filters(&filters).build();
@@ -69,7 +86,7 @@ impl DockerEngine {
                 paused: false,
             });
         }
-        Ok(ours(listed, now))
+        Ok(listed)
     }
 
     /// Removes one thing that was listed. Its labels are read again first: what is not ours, or not

@@ -7,8 +7,8 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bollard::{API_DEFAULT_VERSION, Docker};
 
@@ -44,6 +44,9 @@ use calls::Call;
 /// Longer than any limit of ours: the client's own must never come first.
 const CLIENT_LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// An engine that did something so long ago is there.
+const LATELY: Duration = Duration::from_secs(1);
+
 /// A Docker engine. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct DockerEngine {
@@ -58,8 +61,10 @@ struct Inner {
     watch: Arc<events::Watch>,
     follower: tokio::task::JoinHandle<()>,
     builds: Mutex<HashMap<String, Arc<tokio::sync::Mutex<Option<String>>>>>,
+    /// When it did what was asked last, and has not failed since.
+    answered: Mutex<Option<Instant>>,
     /// Pulls that failed, and when.
-    failed_pulls: Mutex<HashMap<String, (std::time::Instant, EnvError)>>,
+    failed_pulls: Mutex<HashMap<String, (Instant, EnvError)>>,
 }
 
 impl Drop for Inner {
@@ -134,8 +139,16 @@ impl DockerEngine {
         // From the engine's own clock on: nothing between now and the first look is lost.
         let since = info.system_time.and_then(|t| t.parse().ok());
         let follower = tokio::spawn(events::follow(docker.clone(), Arc::clone(&watch), since));
-        let inner =
-            Inner { docker, address, facts, watch, follower, builds: Mutex::default(), failed_pulls: Mutex::default() };
+        let inner = Inner {
+            docker,
+            address,
+            facts,
+            watch,
+            follower,
+            builds: Mutex::default(),
+            answered: Mutex::new(Some(Instant::now())),
+            failed_pulls: Mutex::default(),
+        };
         Ok(DockerEngine { inner: Arc::new(inner) })
     }
 
@@ -145,6 +158,19 @@ impl DockerEngine {
     /// It does not.
     pub async fn ping(&self) -> Result<(), EnvError> {
         self.call(&calls::PING, &self.inner.address.to_string(), self.docker().ping()).await.map(|_| ())
+    }
+
+    /// The same, of no use where it did what it was asked less than a second ago.
+    ///
+    /// # Errors
+    /// As [`DockerEngine::ping`].
+    pub async fn answers(&self) -> Result<(), EnvError> {
+        let lately = self.answered().is_some_and(|at| at.elapsed() < LATELY);
+        if lately { Ok(()) } else { self.ping().await }
+    }
+
+    fn answered(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.inner.answered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What it said about itself.
@@ -167,7 +193,9 @@ impl DockerEngine {
         subject: &str,
         work: impl Future<Output = Result<T, bollard::errors::Error>>,
     ) -> Result<T, EnvError> {
-        calls::limited(call, subject, work).await
+        let done = calls::limited(call, subject, work).await;
+        *self.answered() = done.is_ok().then(Instant::now);
+        done
     }
 
     /// The lock of what must not be built twice at once.

@@ -11,15 +11,18 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use hyper_util::client::legacy::connect::{Connected, Connection};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
 use tokio::net::unix::pipe;
-use tokio::net::{TcpStream, UnixStream};
 
 use super::address::Address;
 
 /// For an engine to write the rest of a head, once it began: it takes a tenth of that.
 const HEAD_TIME: Duration = Duration::from_millis(1);
+/// Before an engine that takes no connection at the moment is tried again.
+const QUEUED: Duration = Duration::from_millis(10);
 
 /// A connection to a local engine. The kernel is asked to say when there is something to read; when there is
 /// room again to write only after there was none.
@@ -35,14 +38,29 @@ pub(super) struct Quiet {
 }
 
 impl Quiet {
+    /// A local connection stands at once, or the engine's queue is full.
     pub(super) async fn connect(path: &str) -> io::Result<Quiet> {
-        Quiet::of(UnixStream::connect(path).await?.into_std()?)
+        let address = SocketAddrUnix::new(path)?;
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            match connect(&socket, &address) {
+                Ok(()) => return Quiet::of(socket.into()),
+                Err(Errno::AGAIN) => tokio::time::sleep(QUEUED).await,
+                Err(e) => return Err(e.into()),
+            }
+        }
     }
 
     /// Of a socket that does not block.
     fn of(socket: Socket) -> io::Result<Quiet> {
         let writer = socket.try_clone()?;
         Ok(Quiet { reader: pipe::Receiver::from_owned_fd_unchecked(socket.into())?, writer, full: None })
+    }
+
+    /// The same connection once more.
+    pub(super) fn socket(&self) -> io::Result<Socket> {
+        self.writer.try_clone()
     }
 }
 
@@ -82,12 +100,6 @@ impl AsyncWrite for Quiet {
             Err(e) if e.kind() != ErrorKind::NotConnected => Poll::Ready(Err(e)),
             _ => Poll::Ready(Ok(())),
         }
-    }
-}
-
-impl Connection for Quiet {
-    fn connected(&self) -> Connected {
-        Connected::new()
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::fs::AtFlags;
@@ -10,49 +9,20 @@ use serde::Serialize;
 
 use super::atomic::{Folder, Log, WriteError};
 use super::config::{JobConfig, MetricConfig, TrialConfig};
-use super::lease::{LEASE, Lease, LeaseLost, LeaseNote};
+use super::lease::{LEASE, Lease, LeaseNote};
 use super::lock::{JobLock, TrialLock};
 use super::result::TrialResult;
 use super::scrub::Scrub;
 use super::stats::{Ended, JobResult, JobStats, JobTime, Progress};
+use super::trial::{Lost, MOUNTED, Modes, PRIVATE, TrialFolder, still_held, unmake};
 use crate::harbor::dir::EntryKind;
 use crate::job::Stamp;
 
 /// Shortest time between two writes of a job's live result; what happens in between goes into the next.
-const SPACING: Duration = Duration::from_millis(250);
+const SPACING: Duration = Duration::from_secs(1);
 /// Of a large job or on a slow disk it is this many times what the last write took, up to a limit.
 const SPACING_WRITES: u32 = 8;
 const LONGEST_SPACING: Duration = Duration::from_secs(2);
-
-/// The directories of a trial that containers may get to see.
-const MOUNTED: [&str; 3] = ["agent", "verifier", "artifacts"];
-/// Mode of every directory that no container gets to see.
-const PRIVATE: u32 = 0o755;
-
-/// Modes of the directories of a trial that are handed to containers: 0o777 where one is mounted into a
-/// container whose user is not ours, 0o755 else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Modes {
-    /// `agent/`.
-    pub agent: u32,
-    /// `verifier/`.
-    pub verifier: u32,
-    /// `artifacts/`.
-    pub artifacts: u32,
-}
-
-impl Default for Modes {
-    fn default() -> Modes {
-        Modes { agent: PRIVATE, verifier: PRIVATE, artifacts: PRIVATE }
-    }
-}
-
-impl Modes {
-    fn make(self, folder: &Folder) -> Result<(), WriteError> {
-        let modes = [self.agent, self.verifier, self.artifacts];
-        MOUNTED.iter().zip(modes).try_for_each(|(name, mode)| folder.make(name, mode).map(drop))
-    }
-}
 
 /// A job whose directory is to be made.
 #[derive(Debug, Clone)]
@@ -86,82 +56,6 @@ pub struct Resume {
     pub retries: u64,
     /// What must not be written anywhere.
     pub scrub: Scrub,
-}
-
-/// Why nothing is written any more, once it is known; shared by a job and its trials.
-type Lost = Arc<OnceLock<LeaseLost>>;
-
-fn still_held(lost: &Lost, folder: &Folder) -> Result<(), WriteError> {
-    match lost.get() {
-        Some(lost) => Err(WriteError::Lease { path: folder.path().to_path_buf(), lost: lost.clone() }),
-        None => Ok(()),
-    }
-}
-
-/// The directory of one trial at work.
-#[derive(Debug)]
-pub struct TrialFolder {
-    name: String,
-    folder: Folder,
-    log: Log,
-    scrub: Scrub,
-    lost: Lost,
-}
-
-impl TrialFolder {
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The directory.
-    pub fn folder(&self) -> &Folder {
-        &self.folder
-    }
-
-    /// Whether something may still be written here.
-    pub(super) fn held(&self) -> Result<(), WriteError> {
-        still_held(&self.lost, &self.folder)
-    }
-
-    /// Appends to `trial.log`.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
-        self.held()?;
-        self.log.line(&self.scrub.text(text))
-    }
-
-    /// Writes `exception.txt`, the first sign of a failure long before the result.
-    ///
-    /// # Errors
-    /// [`WriteError::Exists`] when there is one: the first exception stays.
-    pub fn exception(&self, traceback: &str) -> Result<(), WriteError> {
-        self.held()?;
-        self.folder.write_once("exception.txt", self.scrub.text(traceback).as_bytes())
-    }
-
-    /// Makes `steps/<step>` with its three directories.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn begin_step(&self, step: &str, modes: Modes) -> Result<Folder, WriteError> {
-        self.held()?;
-        let made = self.folder.make_or_open("steps", PRIVATE)?.make(step, PRIVATE)?;
-        modes.make(&made)?;
-        Ok(made)
-    }
-
-    /// Writes a note of our own beside Harbor's files, in place of one that may be there. The text is
-    /// JSON.
-    ///
-    /// # Errors
-    /// See [`WriteError`].
-    pub fn note(&self, name: &str, json: &str) -> Result<(), WriteError> {
-        self.held()?;
-        self.folder.jot(name, self.scrub.json(json.to_string()).as_bytes())
-    }
 }
 
 /// The only writer of a job dir, as long as it holds the lease.
@@ -321,16 +215,10 @@ impl JobWriter {
         Ok(trial)
     }
 
-    /// Removes a trial that could not be begun, so that it can be begun again. Only what was made here.
+    /// Removes a trial that could not be begun, so that it can be begun again.
     fn take_back(&self, name: &str) {
         if let Ok(trial) = self.folder.sub(name) {
-            for (names, flags) in
-                [(&["lock.json", "trial.log", "config.json"], AtFlags::empty()), (&MOUNTED, AtFlags::REMOVEDIR)]
-            {
-                for name in names {
-                    let _ = rustix::fs::unlinkat(trial.dir(), *name, flags);
-                }
-            }
+            unmake(&trial);
             let _ = rustix::fs::unlinkat(self.folder.dir(), name, AtFlags::REMOVEDIR);
         }
     }
@@ -347,8 +235,10 @@ impl JobWriter {
         let log = folder.log("trial.log")?;
         // The result brings all names in here to the disk; until then a power cut may take them.
         folder.write_once_soon("config.json", &json(&folder, &self.scrub, config)?)?;
-        modes.make(&folder)?;
-        Ok(TrialFolder { name: name.to_string(), folder, log, scrub: self.scrub.clone(), lost: self.lost.clone() })
+        let rooms = modes.make(&folder)?;
+        rooms.publish()?;
+        let (scrub, lost) = (self.scrub.clone(), self.lost.clone());
+        Ok(TrialFolder { name: name.to_string(), folder, log, scrub, lost, rooms })
     }
 
     /// Notes that a trial is being cancelled, before it has ended.

@@ -9,7 +9,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::atomic::{Folder, WriteError};
-use super::job::TrialFolder;
+use super::trial::TrialFolder;
 
 /// Looks at a directory that somebody may still fill.
 const LOOKS: usize = 3;
