@@ -669,15 +669,6 @@ fn the_end_of_a_container_is_noticed() {
         client.remove_container(env.name(), Some(options)).await.unwrap();
         assert!(matches!(env.is_alive().await.unwrap(), Life::Dead(_)));
         env.stop().await.unwrap();
-
-        // An image that does not run our command.
-        let id = client
-            .create_container(
-                None,
-                ContainerCreateBody { image: Some(IMAGE.to_string()), ..ContainerCreateBody::default() },
-            )
-            .await;
-        assert!(id.is_err(), "the small image has no command of its own");
     });
 }
 
@@ -782,6 +773,77 @@ fn a_dockerfile_is_built_once_by_its_rules() {
         assert_eq!(kept.iter().map(|k| k.kind).collect::<Vec<_>>(), [KeptKind::Image], "{kept:?}");
         engine.remove_kept(&kept[0]).await.unwrap();
         assert!(engine.kept(Some(&labels.job)).await.unwrap().is_empty());
+    });
+}
+
+/// Builds an image from the small one and some lines.
+async fn built(engine: &DockerEngine, labels: &Labels, name: &str, lines: &str) -> String {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::write(temp.path().join("Dockerfile"), format!("FROM {IMAGE}\n{lines}\n")).unwrap();
+    let spec = BuildSpec {
+        tag: format!("pilothouse-test-{name}:{}", std::process::id()),
+        context: temp.path().to_path_buf(),
+        labels: labels.with_role(Role::Image),
+        timeout: Duration::from_secs(60),
+        args: Vec::new(),
+    };
+    engine.build(&spec, &|_| {}).await.unwrap();
+    spec.tag
+}
+
+async fn remove_all(engine: &DockerEngine, labels: &Labels) {
+    for thing in engine.kept(Some(&labels.job)).await.unwrap() {
+        engine.remove_kept(&thing).await.unwrap();
+    }
+}
+
+#[test]
+fn a_container_that_ends_at_once_tells_what_its_image_said() {
+    block(async {
+        let Some((engine, _)) = engine().await else { return };
+        let labels = labels("ends");
+        let image = built(&engine, &labels, "ends", r#"ENTRYPOINT ["/bin/sh", "-c", "echo not today; exit 3"]"#).await;
+        // The second one is not looked at after its start.
+        for _ in 0..2 {
+            let env = DockerEnvironment::new(engine.clone(), ContainerSpec::new(&image, labels.clone())).unwrap();
+            let begun = env.start().await;
+            let error = match begun {
+                Err(error) => error,
+                Ok(()) => failed(env.exec(&sh("true")).await),
+            };
+            assert_eq!(error.trouble, Trouble::Died);
+            let text = error.to_string();
+            assert!(
+                text.contains("ended at once with exit code 3: not today") && text.contains("entrypoint"),
+                "{text}"
+            );
+            env.stop().await.unwrap();
+        }
+        remove_all(&engine, &labels).await;
+    });
+}
+
+#[test]
+fn a_name_that_comes_to_mean_another_image_has_that_ones_directory() {
+    block(async {
+        let Some((engine, _)) = engine().await else { return };
+        let labels = labels("home");
+        let image = built(&engine, &labels, "home", "WORKDIR /app").await;
+        let home = async || {
+            let env = up(&engine, ContainerSpec::new(&image, labels.clone())).await;
+            let home = env.home();
+            env.stop().await.unwrap();
+            home.unwrap()
+        };
+        assert_eq!((home().await, home().await), ("/app".to_string(), "/app".to_string()));
+        // By somebody else.
+        let other = DockerEngine::connect().await.unwrap();
+        assert_eq!(built(&other, &labels, "home", "WORKDIR /tmp").await, image);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while home().await != "/tmp" {
+            assert!(Instant::now() < deadline, "it is still the directory of the image before");
+        }
+        remove_all(&engine, &labels).await;
     });
 }
 

@@ -78,6 +78,10 @@ impl DockerEnvironment {
             Woken::End => {
                 let exit = self.exit_code(&id, &exec).await?;
                 if pid(&notice).is_none() {
+                    // It may be the container that was about to end.
+                    if let Ok(Found::Ended(code)) = self.inspected(&id).await {
+                        return Err(self.ended(&call, &id, code).await);
+                    }
                     let words = String::from_utf8_lossy(&notice);
                     let detail = format!("it could not begin (exit code {exit}): {words}");
                     let remedy = "look at its user, its directory and its output file; the image needs sh";
