@@ -121,10 +121,8 @@ def check(job):
         sys.exit(f"{job}: not twenty rewards of 1: {rewards}")
 
 
-def bare(binary):
-    with tempfile.TemporaryDirectory(prefix="beside-harbor-") as temp:
-        figures = measure([str(Path(binary).resolve())], Path(temp))
-    return shown("bare calls", figures)
+def bare(binary, root):
+    return shown("bare calls", measure([str(Path(binary).resolve())], Path(tempfile.mkdtemp(dir=root))))
 
 
 def shown(name, figures):
@@ -133,16 +131,15 @@ def shown(name, figures):
     return figures
 
 
-def run(name, binary, tasks, extra):
-    with tempfile.TemporaryDirectory(prefix="beside-harbor-") as temp:
-        cwd = Path(temp)
-        # Harbor's paths are relative to where it is started.
-        (cwd / "tasks").symlink_to(tasks)
-        args = ["run", "-p", "tasks", "-a", "oracle", "-k", "5", "-n", "2", "-o", "jobs", "--job-name", name, "-y"]
-        for task in TASKS:
-            args += ["-i", task]
-        figures = measure([str(binary), *args, *extra], cwd)
-        check(cwd / "jobs" / name)
+def run(name, binary, root, tasks, extra):
+    cwd = Path(tempfile.mkdtemp(dir=root))
+    # Harbor's paths are relative to where it is started.
+    (cwd / "tasks").symlink_to(tasks)
+    args = ["run", "-p", "tasks", "-a", "oracle", "-k", "5", "-n", "2", "-o", "jobs", "--job-name", name, "-y"]
+    for task in TASKS:
+        args += ["-i", task]
+    figures = measure([str(binary), *args, *extra], cwd)
+    check(cwd / "jobs" / name)
     return shown(name, figures)
 
 
@@ -164,10 +161,16 @@ def main():
     load = os.getloadavg()[0]
     if load > 1:
         print(f"the machine is not quiet: load {load:.1f}")
-    for _ in range(asked.rounds):
-        for name in (["bare"] if asked.floor else []) + list(runs):
-            found = bare(asked.floor) if name == "bare" else run(name, runs[name][0], tasks, runs[name][1])
-            best[name] = {key: min(value, best.get(name, found)[key]) for key, value in found.items()}
+    # Removed at the end: a file system may make files dearer for minutes after others were removed (ext4 without
+    # a journal does).
+    with tempfile.TemporaryDirectory(prefix="beside-harbor-") as root:
+        for _ in range(asked.rounds):
+            for name in (["bare"] if asked.floor else []) + list(runs):
+                if name == "bare":
+                    found = bare(asked.floor, root)
+                else:
+                    found = run(name, runs[name][0], root, tasks, runs[name][1])
+                best[name] = {key: min(value, best.get(name, found)[key]) for key, value in found.items()}
     over = False
     if "pilothouse" in best and "harbor" in best:
         for key, aim in AIMS.items():

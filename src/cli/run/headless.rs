@@ -27,7 +27,7 @@ use crate::scheduler::{Control, RunError};
 use crate::serving::{Thinking, thinking};
 
 /// Time between two looks at the job dir.
-const LOOK: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_secs(5);
 /// How long a job that is being stopped may still take after a second signal.
 const SHORTENED: Duration = Duration::from_secs(10);
 

@@ -67,8 +67,8 @@ impl DockerEnvironment {
         let env = command.env.iter().map(|(k, v)| format!("{k}={v}")).collect();
         let oom_before = self.oom_kills();
         let began = Instant::now();
-        let exec = self.prepare(&id, &argv, command.user.as_deref(), workdir, env).await?;
-        let mut stream = self.attach(&exec).await?;
+        let prepared = self.prepare(&id, &options(&argv, command.user.as_deref(), workdir, env)).await?;
+        let (exec, mut stream) = self.attach(prepared).await?;
         let mut notice = Vec::new();
         let deadline = command.timeout.map(|t| tokio::time::Instant::now() + t);
         let mut cut = false;
@@ -124,8 +124,8 @@ impl DockerEnvironment {
         limit: Duration,
     ) -> Result<ProbeAnswer, EnvError> {
         let asked = async {
-            let exec = self.prepare(id, argv, user, None, Vec::new()).await?;
-            let mut stream = self.attach(&exec).await?;
+            let prepared = self.prepare(id, &options(argv, user, None, Vec::new())).await?;
+            let (exec, mut stream) = self.attach(prepared).await?;
             let mut text = Vec::new();
             // Read to the end whatever it prints: an unread stream would hang the container.
             while let Some(item) = stream.next().await {
@@ -144,30 +144,6 @@ impl DockerEnvironment {
                 let remedy = "the container is suspect until it answers";
                 Err(EnvError::new(Trouble::TimedOut, &format!("probe {}", self.name()), &detail, remedy))
             }
-        }
-    }
-
-    async fn prepare(
-        &self,
-        id: &str,
-        argv: &[&str],
-        user: Option<&str>,
-        workdir: Option<String>,
-        env: Vec<String>,
-    ) -> Result<String, EnvError> {
-        let options = CreateExecOptions {
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
-            cmd: Some(argv.iter().map(|a| (*a).to_string()).collect()),
-            user: user.map(str::to_string),
-            working_dir: workdir,
-            env: Some(env),
-            ..CreateExecOptions::default()
-        };
-        let created = self.engine().docker().create_exec(id, options);
-        match self.engine().call(&calls::EXEC_CREATE, self.name(), created).await {
-            Ok(exec) => Ok(exec.id),
-            Err(e) => Err(self.why(id, e).await),
         }
     }
 
@@ -316,6 +292,18 @@ impl DockerEnvironment {
         }
         let detail = format!("{} is too long and could not be cut: {}", file.path, tidy(&answer.text));
         Err(EnvError::new(Trouble::Command, "cap the output", &detail, "the image needs dd"))
+    }
+}
+
+fn options(argv: &[&str], user: Option<&str>, workdir: Option<String>, env: Vec<String>) -> CreateExecOptions<String> {
+    CreateExecOptions {
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
+        cmd: Some(argv.iter().map(|a| (*a).to_string()).collect()),
+        user: user.map(str::to_string),
+        working_dir: workdir,
+        env: Some(env),
+        ..CreateExecOptions::default()
     }
 }
 

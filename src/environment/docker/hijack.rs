@@ -1,6 +1,6 @@
 //! Commands and terminals in a container: the raw stream of the engine, byte by byte.
 //!
-//! Only the start is spoken by hand. The client's own decoder guesses at every chunk whether a header
+//! Only its preparation and start are spoken by hand, on one connection. The client's own decoder guesses at every chunk whether a header
 //! of the multiplexed format begins it, and takes output that begins with a byte from 0 to 2 for one:
 //! bytes are lost, and up to 4 GiB waited for. A terminal's stream has no headers at all; that of a command
 //! without one always has.
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 
 use super::super::{EnvError, Pty, PtyCommand, Trouble, plain_path};
 use super::address::Address;
-use super::calls;
+use super::calls::{self, Call};
 use super::container::DockerEnvironment;
 use super::wire::Wire;
 
@@ -55,28 +55,46 @@ impl DockerEnvironment {
             env: Some(command.env.iter().map(|(k, v)| format!("{k}={v}")).collect()),
             privileged: None,
         };
-        let created = self.engine().docker().create_exec(&id, options);
-        let exec = match self.engine().call(&calls::EXEC_CREATE, self.name(), created).await {
-            Ok(exec) => exec.id,
-            Err(e) => return Err(self.why(&id, e).await),
-        };
-        let address = self.engine().address();
-        match start(address, &self.engine().facts().api, &exec, true).await {
+        let Prepared { id: exec, wire } = self.prepare(&id, &options).await?;
+        match self.spoken().start(wire, &exec, true).await {
             Ok((rest, wire)) => {
                 let (reader, writer) = tokio::io::split(wire);
                 let reader = Box::new(io::Cursor::new(rest).chain(reader));
                 Ok(Pty { id: exec, reader, writer: Box::new(writer) })
             }
-            Err(lost) => Err(self.why(&id, lost.explained(self.name())).await),
+            Err(lost) => Err(self.why(&id, lost.explained(&calls::EXEC_START, self.name())).await),
         }
     }
 
-    /// Starts a command that was prepared, and listens to what it prints.
-    pub(super) async fn attach(&self, exec: &str) -> Result<Output, EnvError> {
-        match start(self.engine().address(), &self.engine().facts().api, exec, false).await {
-            Ok((rest, wire)) => Ok(Output::new(rest, wire)),
+    fn spoken(&self) -> Spoken<'_> {
+        Spoken { address: self.engine().address(), api: &self.engine().facts().api }
+    }
+
+    /// Prepares a command in a container.
+    pub(super) async fn prepare(
+        &self,
+        container: &str,
+        options: &CreateExecOptions<String>,
+    ) -> Result<Prepared, EnvError> {
+        let prepared = self.spoken().prepare(container, options).await;
+        self.engine().note_answer(prepared.is_ok());
+        match prepared {
+            Ok(prepared) => Ok(prepared),
+            // Nothing runs yet: nothing is lost.
             Err(lost) => {
-                let error = lost.explained(self.name());
+                let lost = Lost { sent: false, ..lost };
+                Err(self.why(container, lost.explained(&calls::EXEC_CREATE, self.name())).await)
+            }
+        }
+    }
+
+    /// Starts a command that was prepared, and listens to what it prints; gives its id too.
+    pub(super) async fn attach(&self, prepared: Prepared) -> Result<(String, Output), EnvError> {
+        let Prepared { id, wire } = prepared;
+        match self.spoken().start(wire, &id, false).await {
+            Ok((rest, wire)) => Ok((id, Output::new(rest, wire))),
+            Err(lost) => {
+                let error = lost.explained(&calls::EXEC_START, self.name());
                 if error.trouble == Trouble::TimedOut {
                     self.suspect(&error.to_string());
                 }
@@ -154,8 +172,12 @@ impl Lost {
         Lost { error: Error::IOError { err: error }, sent: false }
     }
 
-    fn explained(self, name: &str) -> EnvError {
-        let error = calls::explain(&calls::EXEC_START, name, &self.error);
+    fn refused(status_code: u16, message: String) -> Lost {
+        Lost { error: Error::DockerResponseServerError { status_code, message }, sent: false }
+    }
+
+    fn explained(self, call: &Call, name: &str) -> EnvError {
+        let error = calls::explain(call, name, &self.error);
         if !self.sent {
             return error;
         }
@@ -224,35 +246,76 @@ fn no_frame() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the engine sent something that is no frame of a command's output")
 }
 
-/// Starts what was prepared: what came behind the head of the answer, and the connection.
-async fn start(address: &Address, api: &str, exec: &str, tty: bool) -> Result<(Vec<u8>, Wire), Lost> {
-    let mut wire = in_time(CONNECT, Wire::connect(address)).await.map_err(Lost::before)?;
-    let host = match address {
-        Address::Unix(_) => "localhost",
-        Address::Tcp(at) => at.as_str(),
-    };
-    let body = format!(r#"{{"Detach":false,"Tty":{tty}}}"#);
-    let request = format!(
-        "POST /v{api}/exec/{exec}/start HTTP/1.1\r\nHost: {host}\r\nUser-Agent: pilothouse\r\nConnection: Upgrade\r\n\
-         Upgrade: tcp\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-        body.len()
-    );
-    let lost = |error: io::Error| Lost { error: Error::IOError { err: error }, sent: true };
-    let answer = async {
-        wire.write_all(request.as_bytes()).await?;
-        let mut wire = wire.answered().await?;
-        head(&mut wire).await.map(|(status, rest)| (status, rest, wire))
-    };
-    let (status, rest, mut wire) = match tokio::time::timeout(calls::EXEC_START.limit, answer).await {
-        Ok(answer) => answer.map_err(lost)?,
-        Err(_) => return Err(Lost { error: Error::RequestTimeoutError, sent: true }),
-    };
-    // Engines that do not know of upgrades say 200, and the stream follows all the same.
-    if status != 101 && status != 200 {
-        let message = reason(&mut wire, rest).await;
-        return Err(Lost { error: Error::DockerResponseServerError { status_code: status, message }, sent: false });
+/// A command that is prepared, and the connection that it is to be started on.
+pub(super) struct Prepared {
+    id: String,
+    wire: Wire,
+}
+
+/// How an engine is spoken to.
+#[derive(Clone, Copy)]
+struct Spoken<'a> {
+    address: &'a Address,
+    api: &'a str,
+}
+
+impl Spoken<'_> {
+    fn request(self, path: &str, more: &str, body: &str) -> String {
+        let host = match self.address {
+            Address::Unix(_) => "localhost",
+            Address::Tcp(at) => at.as_str(),
+        };
+        format!(
+            "POST /v{}{path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: pilothouse\r\n{more}Content-Type: \
+             application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.api,
+            body.len()
+        )
     }
-    Ok((rest, wire))
+
+    async fn prepare(self, container: &str, options: &CreateExecOptions<String>) -> Result<Prepared, Lost> {
+        let mut wire = in_time(CONNECT, Wire::connect(self.address)).await.map_err(Lost::before)?;
+        let body = serde_json::to_string(options).map_err(|e| Lost::before(e.into()))?;
+        let request = self.request(&format!("/containers/{container}/exec"), "", &body);
+        let answer = async {
+            wire.write_all(request.as_bytes()).await?;
+            let (head, rest) = head(&mut wire).await?;
+            Ok((head.status, if head.status == 201 { body_of(&mut wire, &head, rest).await? } else { rest }))
+        };
+        let (status, got) = in_limit(&calls::EXEC_CREATE, answer).await?;
+        if status != 201 {
+            return Err(Lost::refused(status, reason(&mut wire, got).await));
+        }
+        let id = document(&got).and_then(|d| d.get("Id")?.as_str().map(str::to_string));
+        let strange = || Lost::before(io::Error::new(io::ErrorKind::InvalidData, "the answer names no command"));
+        Ok(Prepared { id: id.ok_or_else(strange)?, wire })
+    }
+
+    /// Starts what was prepared: what came behind the head of the answer, and the connection.
+    async fn start(self, mut wire: Wire, exec: &str, tty: bool) -> Result<(Vec<u8>, Wire), Lost> {
+        let body = format!(r#"{{"Detach":false,"Tty":{tty}}}"#);
+        let more = "Connection: Upgrade\r\nUpgrade: tcp\r\n";
+        let request = self.request(&format!("/exec/{exec}/start"), more, &body);
+        let answer = async {
+            wire.write_all(request.as_bytes()).await?;
+            let mut wire = wire.answered().await?;
+            head(&mut wire).await.map(|(head, rest)| (head.status, rest, wire))
+        };
+        let (status, rest, mut wire) = in_limit(&calls::EXEC_START, answer).await?;
+        // Engines that do not know of upgrades say 200, and the stream follows all the same.
+        if status != 101 && status != 200 {
+            return Err(Lost::refused(status, reason(&mut wire, rest).await));
+        }
+        Ok((rest, wire))
+    }
+}
+
+/// An answer to a request that was sent, within the limit of its call.
+async fn in_limit<T>(call: &Call, answer: impl Future<Output = io::Result<T>>) -> Result<T, Lost> {
+    match tokio::time::timeout(call.limit, answer).await {
+        Ok(answer) => answer.map_err(|err| Lost { error: Error::IOError { err }, sent: true }),
+        Err(_) => Err(Lost { error: Error::RequestTimeoutError, sent: true }),
+    }
 }
 
 async fn in_time<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -262,27 +325,35 @@ async fn in_time<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) 
     }
 }
 
-/// Reads the head of an answer: its status, and what came behind it.
-async fn head(wire: &mut (impl AsyncRead + Unpin)) -> io::Result<(u16, Vec<u8>)> {
-    let broken = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
+/// What the head of an answer says.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    /// Bytes of its body; None where it comes in chunks.
+    length: Option<usize>,
+}
+
+impl Head {
+    fn parse(text: &str) -> Option<Head> {
+        let mut lines = text.lines();
+        let mut words = lines.next()?.split_ascii_whitespace();
+        words.next().filter(|version| version.starts_with("HTTP/1."))?;
+        let status = words.next()?.parse().ok()?;
+        let length =
+            lines.filter_map(|line| line.split_once(':')).find(|(k, _)| k.eq_ignore_ascii_case("content-length"));
+        Some(Head { status, length: length.and_then(|(_, n)| n.trim().parse().ok()) })
+    }
+}
+
+/// Reads the head of an answer, and what came behind it.
+async fn head(wire: &mut (impl AsyncRead + Unpin)) -> io::Result<(Head, Vec<u8>)> {
     let mut got = Vec::new();
     loop {
-        let mut piece = [0; 4096];
-        let n = wire.read(&mut piece).await?;
-        if n == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the engine closed the connection"));
-        }
-        got.extend_from_slice(piece.get(..n).unwrap_or_default());
+        more(wire, &mut got).await?;
         if let Some(end) = memchr::memmem::find(&got, b"\r\n\r\n") {
             let rest = got.split_off(end + 4);
-            let text = String::from_utf8_lossy(&got);
-            let mut words = text.split_ascii_whitespace();
-            let version = words.next().unwrap_or_default();
-            let status = words.next().and_then(|s| s.parse().ok());
-            return match status {
-                Some(status) if version.starts_with("HTTP/1.") => Ok((status, rest)),
-                _ => Err(broken("the answer is not HTTP: is this address an engine's?")),
-            };
+            let strange = || broken("the answer is not HTTP: is this address an engine's?");
+            return Ok((Head::parse(&String::from_utf8_lossy(&got)).ok_or_else(strange)?, rest));
         }
         if got.len() > HEAD {
             return Err(broken("the answer has no end of its head"));
@@ -290,24 +361,80 @@ async fn head(wire: &mut (impl AsyncRead + Unpin)) -> io::Result<(u16, Vec<u8>)>
     }
 }
 
+/// Reads the body of a short answer to its end, so that the connection can be used again; in chunks where
+/// it comes so.
+async fn body_of(wire: &mut (impl AsyncRead + Unpin), head: &Head, mut got: Vec<u8>) -> io::Result<Vec<u8>> {
+    let whole = |got: &[u8]| match head.length {
+        Some(length) => got.len() >= length,
+        None => got.ends_with(b"0\r\n\r\n"),
+    };
+    while !whole(&got) {
+        if got.len() > REASON {
+            return Err(broken("the answer has no end"));
+        }
+        more(wire, &mut got).await?;
+    }
+    Ok(got)
+}
+
+async fn more(wire: &mut (impl AsyncRead + Unpin), got: &mut Vec<u8>) -> io::Result<()> {
+    let mut piece = [0; 4096];
+    let n = wire.read(&mut piece).await?;
+    if n == 0 {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the engine closed the connection"));
+    }
+    got.extend_from_slice(piece.get(..n).unwrap_or_default());
+    Ok(())
+}
+
+fn broken(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+}
+
+/// The first JSON document in an answer.
+fn document(got: &[u8]) -> Option<serde_json::Value> {
+    let from = got.iter().position(|b| *b == b'{')?;
+    serde_json::Deserializer::from_slice(got.get(from..)?).into_iter().next()?.ok()
+}
+
 /// The engine's own words for a refusal.
 async fn reason(wire: &mut (impl AsyncRead + Unpin), mut got: Vec<u8>) -> String {
     // The connection may stay open behind the body: the whole document is the end.
-    let words = |got: &[u8]| {
-        let from = got.iter().position(|b| *b == b'{')?;
-        let mut documents = serde_json::Deserializer::from_slice(got.get(from..)?).into_iter::<serde_json::Value>();
-        let document = documents.next()?.ok()?;
-        Some(document.get("message")?.as_str()?.to_string())
-    };
-    let whole = async {
-        let mut piece = [0; 4096];
-        while words(&got).is_none() && got.len() < REASON {
-            match wire.read(&mut piece).await {
-                Ok(0) | Err(_) => break,
-                Ok(n) => got.extend_from_slice(piece.get(..n).unwrap_or_default()),
-            }
-        }
-    };
+    let words = |got: &[u8]| Some(document(got)?.get("message")?.as_str()?.to_string());
+    let whole = async { while words(&got).is_none() && got.len() < REASON && more(wire, &mut got).await.is_ok() {} };
     let _ = tokio::time::timeout(REASON_TIME, whole).await;
     words(&got).unwrap_or_else(|| String::from_utf8_lossy(&got).trim().to_string())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    async fn read(answer: &str) -> io::Result<(Head, Vec<u8>)> {
+        let mut from = answer.as_bytes();
+        let (head, rest) = head(&mut from).await?;
+        let body = body_of(&mut from, &head, rest).await?;
+        Ok((head, body))
+    }
+
+    /// In pieces of any size, with a length and in chunks; never beyond the end, nor for ever.
+    #[test]
+    fn an_answer_is_read_to_its_end() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let long = "HTTP/1.1 201 Created\r\ncontent-LENGTH: 12\r\nX: y\r\n\r\n{\"Id\":\"ab\"}\n";
+            let (head, body) = read(long).await.unwrap();
+            assert_eq!(head, Head { status: 201, length: Some(12) });
+            assert_eq!(document(&body).unwrap()["Id"], "ab");
+            let chunks = "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n{\"Id\":\"ab\"}\r\n0\r\n\r\n";
+            let (head, body) = read(chunks).await.unwrap();
+            assert_eq!((head.length, document(&body).unwrap()["Id"].as_str()), (None, Some("ab")));
+            let cut = read("HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n{\"Id\"").await.unwrap_err();
+            assert_eq!(cut.kind(), io::ErrorKind::UnexpectedEof);
+            assert!(read("SSH-2.0-OpenSSH\r\n\r\n").await.unwrap_err().to_string().contains("is not HTTP"));
+            let endless = format!("HTTP/1.1 201 Created\r\n\r\n{}", "x".repeat(2 * REASON));
+            assert!(read(&endless).await.unwrap_err().to_string().contains("no end"));
+        });
+    }
 }

@@ -194,8 +194,13 @@ impl DockerEngine {
         work: impl Future<Output = Result<T, bollard::errors::Error>>,
     ) -> Result<T, EnvError> {
         let done = calls::limited(call, subject, work).await;
-        *self.answered() = done.is_ok().then(Instant::now);
+        self.note_answer(done.is_ok());
         done
+    }
+
+    /// Notes whether it did what it was asked just now.
+    fn note_answer(&self, did: bool) {
+        *self.answered() = did.then(Instant::now);
     }
 
     /// The lock of what must not be built twice at once.

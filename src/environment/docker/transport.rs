@@ -2,7 +2,6 @@
 //!
 //! The client's own way opens a connection for every call; a trial makes a dozen and more.
 
-use std::future::Future;
 use std::io;
 use std::os::unix::net::UnixStream as Socket;
 use std::path::Path;
@@ -64,25 +63,23 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    fn send(self: Arc<Self>, request: Request<B>) -> impl Future<Output = Result<Response<Incoming>, Error>> + Send {
-        async move {
-            let mut request = plain(request);
-            loop {
-                let (mut line, used) = match self.take().await {
-                    Some(line) => (line, true),
-                    None => (connect(&self.path).await.map_err(|err| Error::IOError { err })?, false),
-                };
-                match line.sender.try_send_request(request).await {
-                    Ok(answer) => {
-                        self.keep(line);
-                        return Ok(answer);
-                    }
-                    // Closed before anything of it was sent.
-                    Err(mut failed) => match failed.take_message().filter(|_| used) {
-                        Some(unsent) => request = unsent,
-                        None => return Err(failed.into_error().into()),
-                    },
+    async fn send(self: Arc<Self>, request: Request<B>) -> Result<Response<Incoming>, Error> {
+        let mut request = plain(request);
+        loop {
+            let (mut line, used) = match self.take().await {
+                Some(line) => (line, true),
+                None => (connect(&self.path).await.map_err(|err| Error::IOError { err })?, false),
+            };
+            match line.sender.try_send_request(request).await {
+                Ok(answer) => {
+                    self.keep(line);
+                    return Ok(answer);
                 }
+                // Closed before anything of it was sent.
+                Err(mut failed) => match failed.take_message().filter(|_| used) {
+                    Some(unsent) => request = unsent,
+                    None => return Err(failed.into_error().into()),
+                },
             }
         }
     }

@@ -19,8 +19,9 @@ use tokio::net::unix::pipe;
 
 use super::address::Address;
 
-/// For an engine to write the rest of a head, once it began: it takes a tenth of that.
-const HEAD_TIME: Duration = Duration::from_millis(1);
+/// For an engine to write the head of an answer: it takes a tenth of that. No command has said anything so
+/// early, since its process has to be made first.
+const HEAD_TIME: Duration = Duration::from_millis(10);
 /// Before an engine that takes no connection at the moment is tried again.
 const QUEUED: Duration = Duration::from_millis(10);
 
@@ -122,11 +123,10 @@ impl Wire {
         }
     }
 
-    /// Waits until an answer began, and then a moment for the rest of its head, during which nothing wakes.
+    /// Waits for an answer to begin and most probably to have its whole head; meanwhile nothing wakes.
     pub(super) async fn answered(self) -> io::Result<Wire> {
         match self {
             Wire::Unix(Quiet { reader, writer, full }) => {
-                reader.readable().await?;
                 let socket = reader.into_nonblocking_fd()?;
                 tokio::time::sleep(HEAD_TIME).await;
                 let reader = pipe::Receiver::from_owned_fd_unchecked(socket)?;

@@ -70,6 +70,8 @@ pub struct JobWriter {
     metrics: Vec<MetricConfig>,
     ended: Vec<Ended>,
     running: BTreeSet<String>,
+    /// Trials whose directories a power cut may take.
+    unsynced: BTreeSet<String>,
     cancelled: BTreeSet<String>,
     retries: u64,
     scrub: Scrub,
@@ -151,6 +153,7 @@ impl JobWriter {
             metrics: resume.metrics,
             ended: resume.ended,
             running: BTreeSet::new(),
+            unsynced: BTreeSet::new(),
             cancelled,
             retries: resume.retries,
             scrub: resume.scrub,
@@ -208,7 +211,7 @@ impl JobWriter {
         self.hold()?;
         let name = config.trial_name.clone();
         let folder = self.folder.make(&name, PRIVATE)?;
-        self.folder.sync()?;
+        self.unsynced.insert(name.clone());
         let trial = self.fill(&name, folder, config, lock, modes).inspect_err(|_| self.take_back(&name))?;
         self.running.insert(name);
         self.changed(now)?;
@@ -260,6 +263,11 @@ impl JobWriter {
     pub fn end_trial(&mut self, trial: &TrialFolder, result: &TrialResult, now: Stamp) -> Result<(), WriteError> {
         self.hold()?;
         let document = json(&trial.folder, &self.scrub, &result.document())?;
+        // The directory's own name comes first: with it those of all that began meanwhile.
+        if self.unsynced.contains(&trial.name) {
+            self.folder.sync()?;
+            self.unsynced.clear();
+        }
         match trial.folder.write_once("result.json", &document) {
             // This very result, by an earlier call that failed later on.
             Err(WriteError::Exists { .. }) if holds(&trial.folder, "result.json", &document) => {}
