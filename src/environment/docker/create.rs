@@ -66,6 +66,10 @@ impl DockerEnvironment {
         open_mounts(&self.spec().mounts)?;
         look_at(&self.spec().volumes)?;
         let id = self.begin().await?;
+        if self.spec().labels.role == Role::Probe {
+            // Asked for what it is asked for, and nothing else.
+            return Ok(());
+        }
         // Where commands start is asked once for an image. That a container ended at once shows at the first
         // command, if not by the engine's events before: a question for each would cost a trial time.
         let known = match &self.spec().workdir {
