@@ -1,11 +1,12 @@
 //! Writes of a trial, off the threads that keep deadlines: a slow disk holds up only its own trial.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::task::AbortHandle;
 
-use crate::harbor::write::{TrialFolder, WriteError};
+use crate::harbor::write::{Rooms, TrialFolder, WriteError};
 
 /// Longest time until a line is in the log. What is written before takes it along: a visit to the disk for
 /// every line would be a good part of what a short trial costs.
@@ -17,6 +18,9 @@ const LATE: Duration = Duration::from_secs(1);
 pub(super) struct Disk {
     folder: Arc<Mutex<TrialFolder>>,
     lines: Arc<Mutex<Lines>>,
+    /// Known without waiting for whoever writes.
+    at: Arc<Path>,
+    rooms: Rooms,
 }
 
 /// Lines that are not in the log yet, and who brings them there when nobody else does.
@@ -28,7 +32,8 @@ struct Lines {
 
 impl Disk {
     pub(super) fn new(folder: TrialFolder) -> Disk {
-        Disk { folder: Arc::new(Mutex::new(folder)), lines: Arc::default() }
+        let (at, rooms) = (Arc::from(folder.folder().path()), folder.rooms().clone());
+        Disk { folder: Arc::new(Mutex::new(folder)), lines: Arc::default(), at, rooms }
     }
 
     /// Work that touches the disk.
@@ -41,7 +46,17 @@ impl Disk {
         aside(move || what(&mut disk.up_to_date())).await
     }
 
-    /// The same on this thread, for one that is meant for it.
+    /// Where the trial is.
+    pub(super) fn at(&self) -> &Path {
+        &self.at
+    }
+
+    /// The directories of its phases, as they were made.
+    pub(super) fn rooms(&self) -> &Rooms {
+        &self.rooms
+    }
+
+    /// The same on this thread, for one that is meant for it: it waits for whoever writes.
     pub(super) fn here<T>(&self, what: impl FnOnce(&TrialFolder) -> T) -> T {
         what(&self.folder())
     }

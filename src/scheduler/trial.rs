@@ -236,7 +236,7 @@ impl Attempt {
 
     fn place(&self) -> Result<Arc<dyn Environment>, Raised> {
         let during = "the environment's start";
-        let (at, kept) = self.disk.here(|folder| (folder.folder().path().to_path_buf(), folder.rooms().published()));
+        let (at, kept) = (self.disk.at().to_path_buf(), self.disk.rooms().published());
         let mount = |host: PathBuf, inside: &str| Mount { host, inside: inside.to_string(), read_only: false };
         let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let at = whole(at);
@@ -324,7 +324,7 @@ impl Attempt {
     /// The trial's `agent/`, `verifier/` and `artifacts/` as they are now.
     pub(super) async fn rooms(&self) -> Result<Rooms, WriteError> {
         if !self.stepwise() {
-            return Ok(self.disk.here(|folder| folder.rooms().clone()));
+            return Ok(self.disk.rooms().clone());
         }
         self.disk.work(|folder| Rooms::open(folder.folder())).await
     }
@@ -337,8 +337,8 @@ impl Attempt {
             Some(url) => TaskId::Git { git_url: url.clone(), git_commit_id: config.task.git_commit_id.clone(), path },
             None => TaskId::Local { path },
         };
-        let at = self.disk.here(|folder| folder.folder().path().to_path_buf());
-        let at = std::path::absolute(&at).unwrap_or(at);
+        let at = self.disk.at();
+        let at = std::path::absolute(at).unwrap_or_else(|_| at.to_path_buf());
         let stepwise = self.stepwise();
         let step = |part: Part| StepResult {
             step_name: part.step.unwrap_or_default(),

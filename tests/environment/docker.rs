@@ -661,6 +661,8 @@ fn the_end_of_a_container_is_noticed() {
         let (end, ()) = tokio::join!(env.exec(&command), kill);
         let error = failed(end);
         assert!(error.trouble == Trouble::Died && error.detail.contains("137"), "{error}");
+        // In its first command: its image did run.
+        assert!(!error.to_string().contains("at once"), "{error}");
         assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
         assert_eq!(env.is_alive().await.unwrap(), Life::Dead(Some(137)));
         assert_eq!(failed(env.exec(&sh("true")).await).trouble, Trouble::Died);

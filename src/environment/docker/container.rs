@@ -267,11 +267,7 @@ impl DockerEnvironment {
             Ok(found) => {
                 // Without a directory of the image's own commands start at the root.
                 let home = found.config.and_then(|c| c.working_dir).filter(|d| d.starts_with('/'));
-                let home = home.unwrap_or_else(|| "/".to_string());
-                if self.spec.workdir.is_none() {
-                    self.engine.inner.watch.learn_home(&self.spec.image, &home);
-                }
-                self.state().home = Some(home);
+                self.state().home = Some(home.unwrap_or_else(|| "/".to_string()));
                 let state = found.state.unwrap_or_default();
                 Ok(match (state.running, state.paused) {
                     (Some(true), Some(true)) => Found::Paused,

@@ -63,6 +63,7 @@ impl DockerEnvironment {
             let detail = "a container is started once";
             return Err(EnvError::new(Trouble::Conflict, &format!("start container {}", self.name()), detail, ""));
         }
+        let changes = self.engine().inner.watch.changes();
         open_mounts(&self.spec().mounts)?;
         look_at(&self.spec().volumes)?;
         let id = self.begin().await?;
@@ -81,9 +82,14 @@ impl DockerEnvironment {
             return Ok(());
         }
         match self.inspected(&id).await? {
-            Found::Running | Found::Paused => Ok(()),
-            Found::Ended(code) => Err(self.ended("start a container", &id, code).await),
+            Found::Running | Found::Paused => {}
+            Found::Ended(code) => return Err(self.ended("start a container", &id, code).await),
         }
+        let home = self.state().home.clone();
+        if let Some(home) = home.filter(|_| self.spec().workdir.is_none()) {
+            self.engine().inner.watch.learn_home(&self.spec().image, home, changes);
+        }
+        Ok(())
     }
 
     /// Makes the container and starts it. The image is looked for, and an engine that is away waited for, only

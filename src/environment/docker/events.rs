@@ -31,8 +31,22 @@ pub(super) struct Seen {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     seen: Mutex<HashMap<String, watch::Sender<Seen>>>,
-    /// Where commands start, by image; forgotten when any image changes.
-    homes: Mutex<HashMap<String, String>>,
+    homes: Mutex<Homes>,
+}
+
+/// Where commands start, by image; forgotten when any image changes.
+#[derive(Debug, Default)]
+struct Homes {
+    by_image: HashMap<String, String>,
+    /// How often they were forgotten.
+    changes: u64,
+}
+
+impl Homes {
+    fn forget(&mut self) {
+        self.by_image.clear();
+        self.changes += 1;
+    }
 }
 
 impl Watch {
@@ -50,23 +64,31 @@ impl Watch {
         self.seen().remove(id);
     }
 
-    fn homes(&self) -> std::sync::MutexGuard<'_, HashMap<String, String>> {
+    fn homes(&self) -> std::sync::MutexGuard<'_, Homes> {
         self.homes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where commands start in containers of an image, as one of them said.
     pub(super) fn home(&self, image: &str) -> Option<String> {
-        self.homes().get(image).cloned()
+        self.homes().by_image.get(image).cloned()
     }
 
-    /// Keeps it.
-    pub(super) fn learn_home(&self, image: &str, home: &str) {
-        self.homes().insert(image.to_string(), home.to_string());
+    /// How often images changed so far.
+    pub(super) fn changes(&self) -> u64 {
+        self.homes().changes
+    }
+
+    /// Keeps what a container said that was made after so many changes of images, if there were no more.
+    pub(super) fn learn_home(&self, image: &str, home: String, changes: u64) {
+        let mut homes = self.homes();
+        if homes.changes == changes {
+            homes.by_image.insert(image.to_string(), home);
+        }
     }
 
     fn note(&self, message: &EventMessage) {
         if message.typ == Some(EventMessageTypeEnum::IMAGE) {
-            self.homes().clear();
+            self.homes().forget();
             return;
         }
         let Some(id) = message.actor.as_ref().and_then(|a| a.id.as_deref()) else { return };
@@ -108,7 +130,7 @@ pub(super) async fn follow(docker: Docker, watch: Arc<Watch>, since: Option<Stam
                 last = last.max(at);
             }
         }
-        watch.homes().clear();
+        watch.homes().forget();
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(5));
     }

@@ -73,6 +73,9 @@ impl DockerEnvironment {
         let deadline = command.timeout.map(|t| tokio::time::Instant::now() + t);
         let mut cut = false;
         let woken = self.wait(&id, &mut stream, &mut notice, deadline, output.as_ref(), &mut cut).await?;
+        if pid(&notice).is_some() {
+            self.has_run();
+        }
         let ended = match woken {
             Woken::Died(code) => return Err(self.ended(&call, &id, Some(code)).await),
             Woken::End => {
@@ -87,7 +90,6 @@ impl DockerEnvironment {
                     let remedy = "look at its user, its directory and its output file; the image needs sh";
                     return Err(EnvError::new(Trouble::Command, &call, &detail, remedy));
                 }
-                self.has_run();
                 if exit == 137 {
                     // Killed alone, or with everything: one end is reported before the other.
                     self.await_oom(oom_before, OOM_REPORT).await;

@@ -170,6 +170,7 @@ impl DockerEnvironment {
             state.id = Some(id.to_string());
             state.seen = Some(seen);
         }
+        adopted.has_run();
         adopted.inspected(id).await?;
         Ok(adopted)
     }

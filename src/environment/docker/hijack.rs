@@ -58,6 +58,7 @@ impl DockerEnvironment {
         let Prepared { id: exec, wire } = self.prepare(&id, &options).await?;
         match self.spoken().start(wire, &exec, true).await {
             Ok((rest, wire)) => {
+                self.has_run();
                 let (reader, writer) = tokio::io::split(wire);
                 let reader = Box::new(io::Cursor::new(rest).chain(reader));
                 Ok(Pty { id: exec, reader, writer: Box::new(writer) })
