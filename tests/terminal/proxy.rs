@@ -44,24 +44,32 @@ pub async fn through_a_wire() -> Option<(DockerEngine, Arc<Wire>)> {
     Some((DockerEngine::connect_to(Address::Tcp(address)).await.unwrap(), wire))
 }
 
-fn serve(mut client: TcpStream, mut engine: UnixStream, wire: &Wire) {
-    let mut first = vec![0; 64 * 1024];
-    let Ok(n) = client.read(&mut first) else { return };
-    engine.write_all(&first[..n]).unwrap();
-    let head = String::from_utf8_lossy(&first[..n]).into_owned();
-    let start = head.contains("/exec/") && head.contains("/start HTTP") && head.contains("Upgrade: tcp");
-    // A terminal's start, not one of the client's own.
-    if start && head.contains("\"Tty\":true") {
-        wire.starts.fetch_add(1, Ordering::SeqCst);
-        if wire.swallow_starts.load(Ordering::SeqCst) {
-            let _ = engine.read(&mut first);
-            return;
-        }
-        wire.terminals.lock().unwrap().push(client.try_clone().unwrap());
-    }
-    let (mut from_client, mut to_engine) = (client.try_clone().unwrap(), engine.try_clone().unwrap());
+fn serve(mut client: TcpStream, mut engine: UnixStream, wire: &Arc<Wire>) {
+    let (mut from_client, mut to_engine, at) =
+        (client.try_clone().unwrap(), engine.try_clone().unwrap(), Arc::clone(wire));
     let up = std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from_client, &mut to_engine);
+        let mut piece = vec![0; 64 * 1024];
+        while let Ok(n) = from_client.read(&mut piece)
+            && n > 0
+        {
+            let text = String::from_utf8_lossy(&piece[..n]);
+            let start = text.contains("/exec/") && text.contains("/start HTTP") && text.contains("Upgrade: tcp");
+            let mut swallowed = false;
+            // A terminal's start, not one of the client's own. A connection may have carried its preparation.
+            if start && text.contains("\"Tty\":true") {
+                at.starts.fetch_add(1, Ordering::SeqCst);
+                swallowed = at.swallow_starts.load(Ordering::SeqCst);
+                if swallowed {
+                    let _ = from_client.shutdown(std::net::Shutdown::Both);
+                } else {
+                    at.terminals.lock().unwrap().push(from_client.try_clone().unwrap());
+                }
+            }
+            if to_engine.write_all(&piece[..n]).is_err() || swallowed {
+                // The engine answers, to nobody.
+                return;
+            }
+        }
         let _ = to_engine.shutdown(std::net::Shutdown::Both);
     });
     let _ = std::io::copy(&mut engine, &mut client);
