@@ -807,7 +807,7 @@ fn a_container_that_ends_at_once_tells_what_its_image_said() {
         let image = built(&engine, &labels, "ends", r#"ENTRYPOINT ["/bin/sh", "-c", "echo not today; exit 3"]"#).await;
         // The second one is not looked at after its start.
         for _ in 0..2 {
-            let env = DockerEnvironment::new(engine.clone(), ContainerSpec::new(&image, labels.clone())).unwrap();
+            let env = Up(DockerEnvironment::new(engine.clone(), ContainerSpec::new(&image, labels.clone())).unwrap());
             let begun = env.start().await;
             let error = match begun {
                 Err(error) => error,

@@ -68,7 +68,7 @@ impl DockerEnvironment {
         let oom_before = self.oom_kills();
         let began = Instant::now();
         let prepared = self.prepare(&id, &options(&argv, command.user.as_deref(), workdir, env)).await?;
-        let (exec, mut stream) = self.attach(prepared).await?;
+        let (exec, mut stream) = self.attach(&id, prepared).await?;
         let mut notice = Vec::new();
         let deadline = command.timeout.map(|t| tokio::time::Instant::now() + t);
         let mut cut = false;
@@ -127,7 +127,7 @@ impl DockerEnvironment {
     ) -> Result<ProbeAnswer, EnvError> {
         let asked = async {
             let prepared = self.prepare(id, &options(argv, user, None, Vec::new())).await?;
-            let (exec, mut stream) = self.attach(prepared).await?;
+            let (exec, mut stream) = self.attach(id, prepared).await?;
             let mut text = Vec::new();
             // Read to the end whatever it prints: an unread stream would hang the container.
             while let Some(item) = stream.next().await {

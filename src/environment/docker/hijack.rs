@@ -90,17 +90,12 @@ impl DockerEnvironment {
     }
 
     /// Starts a command that was prepared, and listens to what it prints; gives its id too.
-    pub(super) async fn attach(&self, prepared: Prepared) -> Result<(String, Output), EnvError> {
+    pub(super) async fn attach(&self, container: &str, prepared: Prepared) -> Result<(String, Output), EnvError> {
         let Prepared { id, wire } = prepared;
         match self.spoken().start(wire, &id, false).await {
             Ok((rest, wire)) => Ok((id, Output::new(rest, wire))),
-            Err(lost) => {
-                let error = lost.explained(&calls::EXEC_START, self.name());
-                if error.trouble == Trouble::TimedOut {
-                    self.suspect(&error.to_string());
-                }
-                Err(error)
-            }
+            // The container may have ended in between.
+            Err(lost) => Err(self.why(container, lost.explained(&calls::EXEC_START, self.name())).await),
         }
     }
 
