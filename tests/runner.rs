@@ -139,6 +139,21 @@ fn a_stop_in_the_middle_records_what_ran_and_leaves_no_phantom() {
     assert_eq!((&job["stats"]["n_running_trials"], &job["finished_at"]), (&Value::from(0), &Value::Null));
 }
 
+/// Nothing else is written meanwhile that would take it along.
+#[test]
+fn a_line_is_in_the_log_while_the_agent_still_works() {
+    let yard = Yard::new().task("works", "sleep 60", PASS, "");
+    let done = yard.run(yard.config("oracle", 1), async |control, plan| {
+        let log = trial_dir(&plan, "works").join("trial.log");
+        until(|| fs::read_to_string(&log).is_ok_and(|log| log.starts_with("Environment: "))).await;
+        control.cancel();
+    });
+    assert_eq!(done, Finished { planned: 1, ended: 1, queued: 0, complete: false });
+    let log = fs::read_to_string(find(&yard, &yard.read(), "works").join("trial.log")).unwrap();
+    let at = |text: &str| log.find(text).unwrap_or_else(|| panic!("no {text:?} in {log}"));
+    assert!(at("Environment: ") < at("failed: CancelledError"), "{log}");
+}
+
 #[test]
 fn a_drain_lets_what_runs_end_and_begins_nothing() {
     let wait = "touch \"$LOGS_DIR/agent/here\"; sleep 0.5";
